@@ -7,8 +7,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-import msgspec
-
 from dibs import Dibs
 from dibs.testing.clock import ManualClock
 from servers.asgi import Api, server_here
@@ -355,17 +353,12 @@ def test_workflows_and_schedules() -> None:
 def test_a_claim_whose_client_is_gone_is_released() -> None:
     async def body() -> None:
         async with serving() as (api, _):
-            for path in ("/api/v1/workers/{}/claim", "/api/v1/engine/claim"):
-                task_id = (await api.post("/api/v1/tasks", {"task_type": "mail"})).body["task_id"]
-                worker = (await api.post("/api/v1/workers/register")).body["worker_id"]
-                body: Any = {"wait": 1}
-                if path.endswith("engine/claim"):
-                    request = {"worker": worker, "sequence": 1, "queues": ["default"], "limit": 1}
-                    body = msgspec.msgpack.encode({"request": request})
-                await Api(api.server, is_gone=True).post(path.format(worker), body)
-                info = (await api.get(f"/api/v1/tasks/{task_id}", "include=history")).body
-                assert info["status"] == "pending", info
-                assert (await api.post(f"/api/v1/workers/{worker}/claim")).body["tasks"][0]["task_id"] == task_id
+            task_id = (await api.post("/api/v1/tasks", {"task_type": "mail"})).body["task_id"]
+            worker = (await api.post("/api/v1/workers/register")).body["worker_id"]
+            await Api(api.server, is_gone=True).post(f"/api/v1/workers/{worker}/claim", {"wait": 1})
+            info = (await api.get(f"/api/v1/tasks/{task_id}", "include=history")).body
+            assert info["status"] == "pending", info
+            assert (await api.post(f"/api/v1/workers/{worker}/claim")).body["tasks"][0]["task_id"] == task_id
 
     run(body)
 

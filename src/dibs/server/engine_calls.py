@@ -7,9 +7,7 @@ from typing import Any, cast
 import msgspec
 from starlette.responses import Response
 
-from dibs.core.task import Lease
 from dibs.engines.http.protocol import MEDIA_TYPE, PREFIX, VERBS, compressed
-from dibs.engines.values import Claimed
 from dibs.server.checks import check_arguments
 from dibs.server.guard import Guard
 from dibs.server.http import Exchange, HttpError, Routes
@@ -33,10 +31,7 @@ async def call_engine(exchange: Exchange) -> Response:
     given = decoded(verb.decoder, exchange.body)
     check_arguments(verb.name, given)
     guard = cast(Guard, exchange.app.hub.engine)
-    answered = await guard.hub.runner.arun(guard.run(verb, given))
-    if isinstance(answered, Claimed) and answered.tasks and await exchange.request.is_disconnected():
-        await guard.release([Lease(task.id, task.lease) for task in answered.tasks])
-    answer = msgspec.msgpack.encode(answered)
+    answer = msgspec.msgpack.encode(await guard.hub.runner.arun(guard.run(verb, given)))
     packed = compressed(answer) if "gzip" in exchange.request.headers.get("accept-encoding", "") else None
     headers = {} if packed is None else {"Content-Encoding": "gzip"}
     return Response(answer if packed is None else packed, 200, headers, MEDIA_TYPE)
