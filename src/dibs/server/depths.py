@@ -28,13 +28,19 @@ class Depths:
 
     async def about(self, new: NewTask) -> int:
         """How many pending tasks of a queue are at least as urgent, by their tiers."""
+        tier = tier_of(new.spec.priority)
+        is_counted = False
         if time.monotonic() - self._read_at > FRESH:
             if self._reading is None or self._reading.done():
                 self._reading = asyncio.ensure_future(self._read())
-            if not self._pending:
+            if (new.queue, tier) not in self._pending:
                 await asyncio.shield(self._reading)
-        first = ORDER.index(tier_of(new.spec.priority))
-        return sum(self._pending.get((new.queue, tier), 0) for tier in ORDER[first:])
+                is_counted = True  # it was stored before
+        ahead = sum(self._pending.get((new.queue, each), 0) for each in ORDER[ORDER.index(tier) :])
+        if is_counted:
+            return max(0, ahead - 1)
+        self._pending[new.queue, tier] = self._pending.get((new.queue, tier), 0) + 1
+        return ahead
 
     async def _read(self) -> None:
         try:

@@ -242,6 +242,8 @@ class Process:
             self.address,
             needed,
         )
+        if not is_loopback(self.settings.host) and not self.settings.tls_cert and not self.settings.proxies:
+            log.warning("Tokens travel unencrypted: give --tls-cert and --tls-key, or put a proxy with TLS before it.")
         if tokens is not None and not tokens.read():
             log.warning("There are no tokens yet. Make one: dibs tokens create NAME --scope … --tokens %s", tokens.path)
 

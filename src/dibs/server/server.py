@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import msgspec
 from starlette.requests import ClientDisconnect, HTTPConnection, Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route as HttpRoute
 from starlette.routing import Router as Others
 from starlette.routing import WebSocketRoute
@@ -120,7 +120,11 @@ class Server:
         self.breaker = Breaker()
         self.buckets = Buckets()
         self._views: OrderedDict[Caller, Dibs] = OrderedDict()
-        pages = [HttpRoute("/openapi.json", self._openapi), HttpRoute("/docs", self._docs)]
+        pages = [
+            HttpRoute("/", self._home),
+            HttpRoute("/openapi.json", self._openapi),
+            HttpRoute("/docs", self._docs),
+        ]
         sockets = [WebSocketRoute(wake.PATH, wake.endpoint(self)), *events.routes(self)]
         others = Others([*pages, *sockets], default=no_such_path)
         self._asgi = Gate(Router((*ROUTES, *OPEN), self._respond, others), self.settings)
@@ -169,7 +173,9 @@ class Server:
         if token is not None:
             return caller_of(token)
         self.buckets.take(f"wrong {address_of(connection)}", WRONG_TOKENS_PER_SECOND)
-        raise HttpError(401, "token-unknown", "The token is not known", "It was revoked or has expired.", REALM)
+        raise HttpError(
+            401, "token-unknown", "The token is not known", "It is mistyped, was revoked, or has expired.", REALM
+        )
 
     def view(self, caller: Caller) -> Dibs:
         """The app as a caller may use it."""
@@ -243,6 +249,9 @@ class Server:
     @cached_property
     def _page(self) -> bytes:
         return PAGE.read_bytes()
+
+    async def _home(self, request: Request) -> Response:
+        return RedirectResponse(f"{request.scope.get('root_path', '')}/docs")
 
     async def _openapi(self, request: Request) -> Response:
         document = openapi_document(DOCUMENTED, request.scope.get("root_path", ""), WORDS)

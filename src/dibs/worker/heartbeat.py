@@ -22,7 +22,7 @@ from dibs.core.times import SECOND
 from dibs.engines.base import Engine
 from dibs.engines.topics import worker_topic
 from dibs.engines.values import Beat, ExtendAnswer, ExtendOutcome, Extension, PartlyAnswered
-from dibs.errors import StoreError
+from dibs.errors import NotAllowed, StoreError
 from dibs.runtime.hub import Hub
 from dibs.worker.health import Backoff, StoreHealth
 from dibs.worker.minute_stats import MinuteStats
@@ -162,7 +162,8 @@ class Heartbeat:
             if self._left_behind:  # nothing waits for it, and the interpreter may be half gone
                 return
             self.failure = error
-            log.exception("The worker's heartbeat stopped: its leases will end.")
+            why = "" if not isinstance(error, NotAllowed) else f" {str(error)[0].upper()}{str(error)[1:]}"
+            log.error("The worker's heartbeat stopped: its leases will end.%s", why, exc_info=None if why else error)
             self._worker_loop.call_soon_threadsafe(self._broke)
         finally:
             self._begin()
@@ -340,7 +341,7 @@ class Heartbeat:
     async def _leave(self) -> None:
         """Deliver the last minutes and sign off."""
         sign = self._sign()
-        with suppress(StoreError), self._health.asking("sign off"):
+        with suppress(StoreError, NotAllowed), self._health.asking("sign off"):
             if sign.minutes:
                 await self._engine.beat(sign, now=self._clock.store_now())
             await self._engine.leave(sign.id, now=self._clock.store_now())

@@ -99,6 +99,12 @@ class Servers:
 def described(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return "no answer in time"
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return f"its certificate is not trusted ({error.certificate_error})"
+    if isinstance(error, aiohttp.ClientConnectorSSLError):
+        return f"it does not speak TLS as expected; if it has none, use http:// ({error.os_error.strerror})"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return (error.os_error.strerror or str(error.os_error)).lower()
     return str(error) or type(error).__name__
 
 

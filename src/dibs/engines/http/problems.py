@@ -42,6 +42,12 @@ STATUSES: dict[type[DibsError], int] = {
 TOO_MANY = "too-many-requests"
 """The problem of a client that asks faster than it may: for a worker, the store is busy."""
 
+TOKENS = {
+    "token-missing": "the Dibs server needs a token: give token=, or set DIBS_TOKEN.",
+    "token-unknown": "the Dibs server does not know this token: it is mistyped, was revoked, or has expired.",
+}
+"""What is wrong with a request of the HTTP engine, in the words of its users."""
+
 RETRY_AFTER = 1.0
 """Seconds after which to try again, where an error does not say."""
 
@@ -104,6 +110,8 @@ def error_of(status: int, body: bytes) -> DibsError:
     kind = BY_SLUG.get(slug)
     if slug == TOO_MANY:
         return errors.StoreBusy(problem.detail)
+    if slug in TOKENS:
+        return errors.NotAllowed(TOKENS[slug])
     if kind is None:
         return plain_error(status, problem.detail or problem.title)
     takes = TAKES.get(kind)
