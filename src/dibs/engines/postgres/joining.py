@@ -124,7 +124,7 @@ class Joined:
                 await self.recognise(driver)
             return await act(driver)
         except (Missing, Stale) as needs:
-            self.needs = needs
+            self.needs = needs.with_traceback(None)  # which would keep the user's connection alive
             raise Unready from None
         except driver.errors as error:
             raise complaint(str(getattr(error, "sqlstate", None) or ""), str(error)) from error
