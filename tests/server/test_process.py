@@ -386,3 +386,11 @@ def test_a_head_that_does_not_come_to_its_end_is_given_up(monkeypatch: pytest.Mo
             with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as client:
                 client.sendall(begun)
                 assert client.recv(100) == b""
+
+
+@pytest.mark.parametrize(("trusted", "status"), [("192.0.2.1", 200), ("127.0.0.1", 403), ("127.0.0.0/8", 403)])
+def test_forwarded_addresses_are_believed_of_trusted_proxies_only(tmp_path: Path, trusted: str, status: int) -> None:
+    """Without tokens only this machine is served: an address that is believed, and is another one, is refused."""
+    with Serving("--url", sqlite_url(tmp_path), "--trust-proxy", trusted, cwd=tmp_path) as server:
+        assert server.request("GET", "/api/v1/queues", b"", **{"X-Forwarded-For": "192.0.2.7"})[0] == status
+        assert server.request("GET", "/api/v1/queues", b"")[0] == 200

@@ -13,13 +13,20 @@ from dibs.core.options import check_name
 from dibs.core.task import NewTask
 from dibs.runtime.hub import Hub
 
-__all__ = ["new_by_name"]
+__all__ = ["draft_by_name", "new_by_name"]
 
 
-def new_by_name(hub: Hub, name: str, arguments: Mapping[str, Any], options: Options) -> NewTask:
-    """The task to enqueue; its queue is among the options."""
+def draft_by_name(hub: Hub, name: str, options: Options) -> NewTask:
+    """What is the same for every task of this name with these options, among which is its queue."""
+    return options.draft(hub, check_name(name, "a task's name"))
+
+
+def new_by_name(
+    hub: Hub, name: str, arguments: Mapping[str, Any], options: Options, draft: NewTask | None = None
+) -> NewTask:
+    """The task to enqueue. `draft` saves making it again for each of many."""
     return structs.replace(
-        options.draft(hub, check_name(name, "a task's name")),
+        draft_by_name(hub, name, options) if draft is None else draft,
         id=options.id or hub.new_id(),
         args=hub.codec.encode(arguments, f"the arguments of {name}"),
         fingerprint="" if options.key is None else fingerprint(name, arguments),

@@ -57,9 +57,6 @@ class Caller(Struct, frozen=True, kw_only=True):
     def worker(self, name: str) -> str:
         return f"{name}{AT}{self.name}" if self.name else name
 
-    def own_name(self, worker: str) -> str:
-        return worker.removesuffix(f"{AT}{self.name}") if self.name else worker
-
     def owns(self, worker: str | None) -> bool:
         return not self.name or (worker is not None and worker.rpartition(AT)[2] == self.name and AT in worker)
 

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 from msgspec import NODEFAULT, Meta, Struct, defstruct, field, structs
 
 from dibs.client.app import Dibs
+from dibs.client.by_name import draft_by_name, new_by_name
 from dibs.client.dependencies import few_enough
 from dibs.client.info import HistoryLine, TaskInfo
 from dibs.client.options import Options, make_options
 from dibs.client.task import check_new
 from dibs.client.tasks import Filter, Prerequisite
-from dibs.core.codec import fingerprint
 from dibs.core.graph import Edge, Rule
 from dibs.core.ids import check_id
-from dibs.core.options import PAGE_LIMIT, check_name
+from dibs.core.options import PAGE_LIMIT
 from dibs.core.states import State
 from dibs.core.task import NewTask
 from dibs.errors import InvalidOption
@@ -230,15 +230,8 @@ class Drafts:
             self._name, self._given = name, dict(options)
             options.setdefault("queue", DEFAULT_QUEUE)
             self._chosen = make_options(Options(), options)
-            self._draft = self._chosen.draft(hub, check_name(name, "task_type"))
-        chosen = self._chosen
-        new = structs.replace(
-            self._draft,
-            id=chosen.id or hub.new_id(),
-            args=hub.codec.encode(given.parameters, f"the parameters of {name}"),
-            fingerprint="" if chosen.key is None else fingerprint(name, given.parameters),
-        )
-        return new, chosen
+            self._draft = draft_by_name(hub, name, self._chosen)
+        return new_by_name(hub, name, given.parameters, self._chosen, self._draft), self._chosen
 
 
 def edges_of(after: Sequence[str | Dependency]) -> tuple[Edge, ...]:
@@ -250,8 +243,8 @@ def edges_of(after: Sequence[str | Dependency]) -> tuple[Edge, ...]:
     return few_enough(edges)
 
 
-class TaskFilter(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which tasks: all given conditions must hold. `text` is searched in parameters, errors and notes."""
+class Conditions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which tasks: all given conditions must hold."""
 
     status: tuple[str, ...] = ()
     queue: tuple[str, ...] = ()
@@ -262,13 +255,19 @@ class TaskFilter(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     created_before: datetime | None = None
     ended_after: datetime | None = None
     ended_before: datetime | None = None
-    metadata: dict[str, Any] = {}
     idempotency_key: str | None = None
     assigned_worker_id: str | None = None
     workflow: str | None = None
     tenant: str | None = None
     partition: str | None = None
     text: Text | None = None
+    """Is searched in parameters, errors and notes."""
+
+
+class TaskFilter(Conditions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which tasks: all given conditions must hold."""
+
+    metadata: dict[str, Any] = {}
 
 
 FILTERS = {
@@ -291,26 +290,11 @@ def filter_of(given: Struct, metadata: Mapping[str, Any] | None = None) -> Filte
     return Filter(**found)
 
 
-class SearchQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SearchQuery(Conditions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which tasks, and which page of them."""
 
-    status: tuple[str, ...] = ()
-    queue: tuple[str, ...] = ()
-    task_type: tuple[str, ...] = ()
-    priority_min: int | None = None
-    priority_max: int | None = None
-    created_after: datetime | None = None
-    created_before: datetime | None = None
-    ended_after: datetime | None = None
-    ended_before: datetime | None = None
     metadata: tuple[str, ...] = ()
     """NAME=VALUE; values are JSON where they are JSON."""
-    idempotency_key: str | None = None
-    assigned_worker_id: str | None = None
-    workflow: str | None = None
-    tenant: str | None = None
-    partition: str | None = None
-    text: Text | None = None
     limit: Limit = 50
     cursor: str | None = None
 

@@ -150,11 +150,6 @@ class Guard:
             self.caller.require_queues([about])
         return topic
 
-    def own_topic(self, topic: str) -> str:
-        """The other way round."""
-        kind, about = parse_topic(topic)
-        return worker_topic(self.caller.own_name(about)) if kind == TopicKind.WORKER else topic
-
     # What is asked to decide.
 
     async def known(self, ids: Sequence[str]) -> list[TaskRecord | UnreadableTask | None]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from dibs.client.queues import QueueInfo, TenantInfo
 from dibs.client.series import Point
@@ -22,7 +22,6 @@ __all__ = ["routes"]
 
 QUEUE = "/api/v1/queues/{queue}"
 routes = Routes("queues")
-Seconds = Annotated[float, Meta(ge=0)]
 
 
 class BoundView(Struct, frozen=True, kw_only=True):
