@@ -30,7 +30,6 @@ __all__ = [
     "Change",
     "Dependency",
     "Drafts",
-    "Edition",
     "Limit",
     "Reason",
     "SearchQuery",
@@ -38,6 +37,7 @@ __all__ = [
     "Submission",
     "Submitted",
     "TaskDetails",
+    "TaskEdit",
     "TaskFilter",
     "TaskList",
     "TaskView",
@@ -306,7 +306,7 @@ class TaskList(Struct, frozen=True, kw_only=True):
     cursor: str | None = None
 
 
-class Edition(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TaskEdit(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Changes to a waiting task; what is left out stays."""
 
     priority: int | str | None = None

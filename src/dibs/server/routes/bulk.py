@@ -9,7 +9,7 @@ from msgspec import Struct
 from dibs.client.steps import StepInfo
 from dibs.client.tasks import Acted, Bulk, Filter
 from dibs.engines.http.protocol import Scope
-from dibs.server.fields import Edition, Limit, TaskFilter, filter_of
+from dibs.server.fields import Limit, TaskEdit, TaskFilter, filter_of
 from dibs.server.http import Answered, Exchange, Routes
 
 __all__ = ["BulkAct", "act_on_all", "routes"]
@@ -29,7 +29,7 @@ class BulkAct(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """For replay: into this queue."""
     reset: bool = True
     """For replay: count attempts and losses from zero."""
-    changes: Edition = Edition()
+    changes: TaskEdit = TaskEdit()
     """For edit."""
 
 

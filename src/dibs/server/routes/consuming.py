@@ -327,7 +327,7 @@ def failure_of(given: Result) -> Failure | None:
     return Failure(type=error.type, message=error.message, traceback=error.traceback)
 
 
-class Held(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RunningTask(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A task that still runs. `progress` is 0 to 1."""
 
     task_id: str
@@ -343,12 +343,12 @@ class Held(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Heartbeat(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """That a worker lives, and what it runs."""
 
-    tasks: Annotated[tuple[Held, ...], Meta(max_length=MOST)] = ()
+    tasks: Annotated[tuple[RunningTask, ...], Meta(max_length=MOST)] = ()
     wait: Annotated[float, Meta(ge=0, le=LONGEST_WAIT)] = 0.0
     """Seconds to wait for news, such as a cancellation or another state, before the answer."""
 
 
-class Lived(Struct, frozen=True, kw_only=True):
+class LeaseAnswer(Struct, frozen=True, kw_only=True):
     """What became of a lease: `held`, `cancel` (held, but stop), `exhausted` (held, no longer extended) or `lost`."""
 
     task_id: str
@@ -362,7 +362,7 @@ class HeartbeatAnswer(Struct, frozen=True, kw_only=True):
     """The state to obey, and what became of each lease, in the order in which they were given."""
 
     state: WorkerState
-    tasks: list[Lived]
+    tasks: list[LeaseAnswer]
 
 
 @routes.post(f"{WORKER}/heartbeat", Scope.CONSUME, HeartbeatAnswer, 404, body=Heartbeat, waits=LONGEST_WAIT)
@@ -396,7 +396,7 @@ async def news(exchange: Exchange, subscription: Subscription, seconds: float) -
         await end(gone, stops, woken)
 
 
-async def beaten(exchange: Exchange, worker: str, held: tuple[Held, ...]) -> HeartbeatAnswer:
+async def beaten(exchange: Exchange, worker: str, held: tuple[RunningTask, ...]) -> HeartbeatAnswer:
     guard = guard_of(exchange)
     extensions = [
         Extension(
@@ -416,8 +416,8 @@ async def beaten(exchange: Exchange, worker: str, held: tuple[Held, ...]) -> Hea
     return HeartbeatAnswer(state=state, tasks=[lived(*each) for each in zip(held, answers, strict=True)])
 
 
-def lived(held: Held, answer: ExtendAnswer) -> Lived:
-    return Lived(
+def lived(held: RunningTask, answer: ExtendAnswer) -> LeaseAnswer:
+    return LeaseAnswer(
         task_id=held.task_id,
         lease=held.lease,
         outcome=answer.outcome,

@@ -23,13 +23,13 @@ from dibs.server.depths import Depths
 from dibs.server.fields import (
     Change,
     Drafts,
-    Edition,
     Limit,
     Reason,
     SearchQuery,
     Submission,
     Submitted,
     TaskDetails,
+    TaskEdit,
     TaskList,
     TaskView,
     facts_of,
@@ -284,7 +284,7 @@ async def cancel_task(exchange: Exchange) -> Answered:
     return Answered(200, CancelAnswer(task_id=wanted, status=State.CANCELLED))
 
 
-@routes.patch(TASK, Scope.OPERATE, Change, 404, 409, body=Edition)
+@routes.patch(TASK, Scope.OPERATE, Change, 404, 409, body=TaskEdit)
 async def edit_task(exchange: Exchange) -> Change:
     """Edit a waiting task: its priority, times or metadata."""
     return Change(await exchange.app.tasks.aedit(exchange.path("task_id"), **exchange.body.changes()))

@@ -31,22 +31,24 @@ class Member(Submission, frozen=True, kw_only=True):
     ref: str | None = None
 
 
-class NewFlow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class WorkflowSubmission(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Tasks that wait for each other, to be enqueued as a whole."""
 
     name: str = ""
     tasks: Annotated[tuple[Member, ...], Meta(min_length=1, max_length=MOST_MEMBERS)]
 
 
-class Begun(Struct, frozen=True, kw_only=True):
+class SubmittedWorkflow(Struct, frozen=True, kw_only=True):
     """A workflow that was enqueued, and the ids of its tasks: by `ref`, or by their place from 0."""
 
     workflow: str
     tasks: dict[str, str]
 
 
-@routes.post("/api/v1/workflows", Scope.PRODUCE, Begun, 404, 409, 413, 429, body=NewFlow, status=201)
-async def submit_workflow(exchange: Exchange) -> Begun:
+@routes.post(
+    "/api/v1/workflows", Scope.PRODUCE, SubmittedWorkflow, 404, 409, 413, 429, body=WorkflowSubmission, status=201
+)
+async def submit_workflow(exchange: Exchange) -> SubmittedWorkflow:
     """Submit a workflow, all of it or nothing."""
     app, given = exchange.app, exchange.body
     ids = {member.ref or str(place): app.hub.new_id() for place, member in enumerate(given.tasks)}
@@ -57,7 +59,7 @@ async def submit_workflow(exchange: Exchange) -> Begun:
     ordered = in_order([with_spec(task, workflow=begun.id) for task in tasks])
     await app.hub.runner.arun(enqueue_many(app.hub, ordered, begun))
     named = dict(zip(ids, (task.id for task in tasks), strict=True))
-    return Begun(workflow=begun.id, tasks=named)
+    return SubmittedWorkflow(workflow=begun.id, tasks=named)
 
 
 def self_named(app: Any, member: Member, place: int, ids: dict[str, str]) -> NewTask:
