@@ -1,5 +1,5 @@
-"""Write the pages of the docs that the code knows best: settings, states, errors, events, the port, the commands,
-and the diagram in the concepts.
+"""Write the pages of the docs that the code knows best: settings, states, errors, events, metrics, the port, the
+commands, and the diagram in the concepts.
 
 `python scripts/generate_docs.py` writes them; with `--check` it only says which are not up to date.
 """
@@ -22,13 +22,23 @@ from dibs.core.options import KEY_LIMIT, NAME_LIMIT, NOTE_LIMIT, PAGE_LIMIT, URL
 from dibs.core.settings import DURATIONS, FALLBACK, OPTIONAL, REAL, SHARED, WHOLE, Policy, QueueSettings
 from dibs.core.states import ENDED, TRANSITIONS, UNFINISHED, WAITING, Reason, State, mermaid
 from dibs.core.times import SECOND
+from dibs.exporters.names import LIMITS
+from dibs.observe.distribution import EDGES
 from dibs.observe.events import COMPUTED, FAMILIES, MEANINGS, EventType
+from dibs.observe.metrics import METRICS, OTHER, Scope
 from dibs.runtime.environment import VARIABLES
 from dibs.worker.settings import WorkerSettings
 
 ROOT = Path(__file__).parents[1]
 NOTE = "<!-- Written by scripts/generate_docs.py: change the code, then run it. -->\n\n"
 BEGIN, END = "<!-- begin states -->\n", "<!-- end states -->\n"
+
+SCOPES = {
+    Scope.STORE: "Of the store, at every server",
+    Scope.SERVER: "Of a server",
+    Scope.WORKER: "Of a worker, at its port",
+    Scope.PROCESS: "Of every process that uses a store",
+}
 
 QUEUE = {
     "policy": "how the queue orders its tasks: " + ", ".join(f"`{policy}`" for policy in Policy),
@@ -260,6 +270,32 @@ def events_page() -> str:
     )
 
 
+def metrics_page() -> str:
+    sections = []
+    for scope, words in SCOPES.items():
+        rows = [
+            [f"`{each.full_name}`", each.kind, ", ".join(f"`{label}`" for label in each.labels), each.help]
+            for each in METRICS
+            if each.scope is scope
+        ]
+        sections.append(f"## {words}\n\n{table(['metric', 'kind', 'labels', 'meaning'], rows)}")
+    known: dict[str, list[str]] = {}
+    for metric in METRICS:
+        for source in metric.sources:
+            known.setdefault(source, []).append(f"`{metric.full_name}`")
+    names = table(["elsewhere", "here"], [[f"`{source}`", ", ".join(ours)] for source, ours in sorted(known.items())])
+    limits = ", ".join(f"{number} values of `{label}`" for label, number in LIMITS.items())
+    return (
+        f"# Metrics\n\n{NOTE}"
+        "What Prometheus finds at a server's `/metrics` and at the port of a worker ([guide](../guides/metrics.md)). "
+        "`tier` is that of the priority with which a task was submitted. Labels are bounded: at most "
+        f"{limits}; all others count as `{OTHER}`. The edges of histograms are, in seconds: "
+        f"{', '.join(f'{edge:g}' for edge in EDGES)}.\n\n"
+        + "\n".join(sections)
+        + f"\n## Names elsewhere\n\nWhat other queues call the same figures.\n\n{names}"
+    )
+
+
 def port_page() -> str:
     sections = [f"## {head}\n\n{said}\n\n{table(*rows)}" for head, (said, rows) in port_sections().items()]
     return (
@@ -290,6 +326,7 @@ def pages() -> dict[Path, str]:
         reference / "states.md": states_page(),
         reference / "errors.md": errors_page(),
         reference / "events.md": events_page(),
+        reference / "metrics.md": metrics_page(),
         reference / "port.md": port_page(),
         reference / "cli.md": cli_page(),
         concept: with_diagram(concept.read_text()),

@@ -13,8 +13,9 @@ The packages, from the inside out; imports point inward only:
     attempt     one run of one task
     worker      fetch, run, settle
     client      what application code uses; it and the worker don't know each other
+    exporters   metrics for monitoring systems
     testing     for users' tests and for ours
-    integrations  what makes it fit into other libraries: Django
+    integrations  what makes it fit into other libraries: Django, Prometheus
     demo        `dibs demo`: a run that checks its own promises
     benchmark   `dibs bench`: how fast it is here; both start `worker_processes`
     server      `dibs serve`: REST, events, remote workers

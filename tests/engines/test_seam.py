@@ -18,7 +18,7 @@ from dibs.engines.memory import MemoryEngine
 from dibs.testing import conformance
 
 SCOPES: tuple[type, ...] = (Producing, Consuming, Viewing, Operating, Keeping, Caring)
-LIFECYCLE = ("features", "open", "close", "forget", "sibling", "about", "subscribe")
+LIFECYCLE = ("features", "open", "close", "forget", "sibling", "about", "pool_use", "subscribe")
 
 STAYS_HERE = {
     "join": "the connection is the caller's own, and so is the transaction on it",
@@ -31,6 +31,7 @@ NO_MODULE = {
     "join": "it needs a driver's own connection: tests/engines/*/test_*_transactions.py and test_*_joining.py",
     "backup": "not every store has it: tests/engines/sqlite/test_sqlite_doctor.py",
     "features": "about says what they are",
+    "pool_use": "not every store has a pool: tests/exporters/test_metrics.py",
     "forget": "it needs a forked child: tests/engines/*/test_*_sharing.py",
 }
 

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dibs.attempt.context import CURRENT
+from dibs.attempt.context import CURRENT, Context
 from dibs.core.task import LeasedTask
 
 __all__ = ["add_task_facts", "facts_of", "trace_id_in"]
@@ -29,13 +29,19 @@ class TaskFilter(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         context = CURRENT.get()
-        facts = {} if context is None else facts_of(context._task)
+        facts = {} if context is None else facts_in(context)
         if self.worker is not None and (context is not None or record.name.startswith(OURS)):
             facts["worker"] = self.worker
         for name, value in facts.items():
             if not hasattr(record, name):
                 setattr(record, name, value)
         return True
+
+
+def facts_in(context: Context) -> dict[str, Any]:
+    """What records that are logged inside a run say."""
+    facts, hub = facts_of(context._task), context._hub
+    return facts if hub is None or hub.log_facts is None else {**facts, **hub.log_facts()}
 
 
 def facts_of(task: LeasedTask) -> dict[str, Any]:

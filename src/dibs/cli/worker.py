@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ from dibs.observe.logs import LEVELS, set_up_logging
 from dibs.worker.main import run
 from dibs.worker.settings import WorkerSettings
 from dibs.worker.supervisor import reload, supervise
+from dibs.worker.worker import Worker
 
 __all__ = ["own_command", "worker"]
 
@@ -40,6 +44,8 @@ LOG_OPTIONS = ("log_level", "json_logs")
 @click.option("--no-prefetch", is_flag=True, help="Claim only what can start at once.")
 @click.option("--shutdown-timeout", type=SPAN, default="30s", show_default=True, help="Time to finish after a signal.")
 @click.option("--until-idle", is_flag=True, help="Leave when nothing is left to do.")
+@click.option("--metrics-port", type=int, help="Serve /metrics, /health and /ready on this port; 0 takes a free one.")
+@click.option("--metrics-host", default="127.0.0.1", show_default=True, help="The address of that port.")
 @click.option("--name", help="The worker's name; by default host, process and a random part.")
 @click.option(
     "--log-level",
@@ -69,14 +75,32 @@ def worker(context: click.Context, /, app_spec: str, processes: int, watch_code:
     app = load_app(app_spec)
     has_set_up = set_up_logging(given["log_level"], given["json_logs"])
     if processes > 1:
-        return supervise(own_command(("--processes",)), processes)
+        return supervise(partial(child_command, given["metrics_port"]), processes)
     if not has_set_up:
         respect_own_logging(context, app_spec)
     with app:
         app.hub.runner.ensure_engine()
         if not app.hub.definitions:
             log.warning("%s has no tasks: import the modules that define them where the app is made.", app_spec)
-        return run(app.hub, settings, app_spec)
+        return run(app.hub, settings, app_spec, endpoint(given["metrics_port"], given["metrics_host"]))
+
+
+def endpoint(port: int | None, host: str) -> Callable[[Worker], AbstractContextManager[object]]:
+    """What serves the metrics of a worker, if anything does."""
+    if port is None:
+        return nullcontext
+    from dibs.exporters.endpoint import serving
+
+    check_number(port, "--metrics-port", 0, 65_535)
+    return lambda worker: serving(worker, port, host)
+
+
+def child_command(metrics_port: int | None, place: int) -> list[str]:
+    """The command of one of several processes: each has a metrics port of its own, from the given one on."""
+    command = own_command(("--processes", "--metrics-port"))
+    if metrics_port is None:
+        return command
+    return [*command, "--metrics-port", str(metrics_port + place - 1 if metrics_port else 0)]
 
 
 def respect_own_logging(context: click.Context, app_spec: str) -> None:
@@ -128,6 +152,6 @@ def own_command(without: tuple[str, ...]) -> list[str]:
         name, equals, _ = word.partition("=")
         if name not in without:
             kept.append(word)
-        elif name == "--processes" and not equals:
+        elif name in ("--processes", "--metrics-port") and not equals:
             next(words, None)
     return [sys.executable, "-m", "dibs", *kept]

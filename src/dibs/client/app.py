@@ -11,6 +11,8 @@ from inspect import isasyncgenfunction
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
 
+from msgspec import structs
+
 from dibs.attempt.context import Context
 from dibs.attempt.middleware import Layer, Middleware, check_middleware
 from dibs.blobs import BlobStore
@@ -20,6 +22,7 @@ from dibs.client.blocking import blocking
 from dibs.client.define import define, functions_of, importable
 from dibs.client.dependencies import Flow
 from dibs.client.events import EventFeed
+from dibs.client.flow import group
 from dibs.client.handle import Handle
 from dibs.client.info import (
     AuditLine,
@@ -49,7 +52,7 @@ from dibs.client.task import Call, Task
 from dibs.client.tasks import Tasks, ranked_infos, read_task
 from dibs.client.why import Why, explain
 from dibs.client.workers import Workers
-from dibs.client.workflow_batch import enqueue_in_order
+from dibs.client.workflow_batch import assemble, enqueue_in_order
 from dibs.client.workflows import Workflow, Workflows, begin
 from dibs.core.codec import Codec, PayloadCodec
 from dibs.core.options import (
@@ -71,6 +74,7 @@ from dibs.engines.base import Engine
 from dibs.engines.open import needs_token, open_engine, shown_url, with_accelerator, with_token
 from dibs.engines.values import EnqueueOutcome
 from dibs.errors import InvalidOption
+from dibs.observe.tracing import sending
 from dibs.runtime.clock import Clock, SystemClock
 from dibs.runtime.definition import TaskDefinition
 from dibs.runtime.environment import default_blobs, default_token, default_url, host
@@ -268,7 +272,8 @@ class Dibs:
         for call in batch:
             if call.task.options.connection is not None or call.task.options.block is not None:
                 raise InvalidOption("enqueue_many is one transaction of its own: leave connection= and block= out.")
-        answers = await self.hub.runner.arun(enqueue_in_order(self.hub, [call.new for call in batch]))
+        with sending(self.hub.tracing, [call.new for call in batch]) as tasks:
+            answers = await self.hub.runner.arun(enqueue_in_order(self.hub, tasks))
         return [
             self._handle(
                 answer.id,
@@ -283,7 +288,14 @@ class Dibs:
 
     async def aenqueue_workflow(self, flow: Flow[Any], name: str = "") -> Workflow:
         """Enqueue a call, chain or group with everything that it takes results from: all or nothing."""
-        return await begin(self, flow, name)
+        if self.hub.tracing is None:
+            return await begin(self, flow, name)
+        batch = assemble(flow)
+        with self.hub.tracing.sending(batch.tasks) as tasks:
+            traced = {new.id: new for new in tasks}
+            # The edges are in the tasks now, so a group of them is the same workflow.
+            calls = [structs.replace(call, new=traced[call.id], needs=()) for call in batch.calls]
+            return await begin(self, group(calls), name)
 
     enqueue_workflow = blocking(aenqueue_workflow)
 

@@ -82,13 +82,19 @@ class Task(Generic[P, R]):
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Hand the call to the queue; returns when it is durable."""
-        new = self._call(args, kwargs).new
-        return self._handle(enqueue(self._app.hub, new, self.options), new)
+        hub, new = self._app.hub, self._call(args, kwargs).new
+        if hub.tracing is None:
+            return self._handle(enqueue(hub, new, self.options), new)
+        with hub.tracing.sending([new]) as (traced,):
+            return self._handle(enqueue(hub, traced, self.options), new)
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Hand the call to the queue; returns when it is durable."""
-        new = self._call(args, kwargs).new
-        return self._handle(await aenqueue(self._app.hub, new, self.options), new)
+        hub, new = self._app.hub, self._call(args, kwargs).new
+        if hub.tracing is None:
+            return self._handle(await aenqueue(hub, new, self.options), new)
+        with hub.tracing.sending([new]) as (traced,):
+            return self._handle(await aenqueue(hub, traced, self.options), new)
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """The call as a value, checked, for `enqueue_many`, `chain`, `group` and `take`."""

@@ -7,7 +7,7 @@ from math import ceil, log
 
 from dibs.core.times import Duration
 
-__all__ = ["Histogram", "add", "mean", "merge", "percentile"]
+__all__ = ["Histogram", "add", "mean", "merge", "percentile", "upper_edge"]
 
 Histogram = dict[int, int]
 """bucket → count. Bucket b holds durations up to 1.1^b microseconds."""

@@ -34,7 +34,7 @@ from dibs.core.task import (
 )
 from dibs.core.times import Instant
 from dibs.engines.events import EventPage, EventRequest
-from dibs.engines.figures import Backlog, Counts, Minute
+from dibs.engines.figures import Backlog, Counts, Minute, PoolUse
 from dibs.engines.steps import ActOnAll, StepRecord
 from dibs.engines.values import (
     About,
@@ -403,6 +403,10 @@ class Engine(Producing, Consuming, Viewing, Operating, Keeping, Caring, Protocol
         ...
 
     async def about(self) -> About: ...
+
+    def pool_use(self) -> PoolUse | None:
+        """The connections of this process to the store; None if callers never wait for one, or it is not open."""
+        ...
 
     def subscribe(self, topics: Collection[str]) -> Subscription:
         """Listen from now on. Verbs that make work or end tasks notify by themselves, here and in other processes."""

@@ -10,7 +10,7 @@ from dibs.core.settings import Tier
 from dibs.core.states import State
 from dibs.core.times import Instant
 
-__all__ = ["OTHER_ERRORS", "Backlog", "Counter", "Counts", "KindCounts", "Minute"]
+__all__ = ["OTHER_ERRORS", "Backlog", "Counter", "Counts", "KindCounts", "Minute", "PoolUse"]
 
 
 class Minute(Struct, kw_only=True, omit_defaults=True):
@@ -98,3 +98,18 @@ class Backlog(Struct, frozen=True, kw_only=True):
     tier: Tier
     pending: int
     oldest: Instant | None
+
+
+class PoolUse(Struct, frozen=True, kw_only=True):
+    """The connections of one process to its store, now; and what callers have waited for since it was opened.
+
+    `waited` is in seconds. `exhausted`: callers that were given no connection in time.
+    """
+
+    size: int
+    busy: int
+    idle: int
+    waiting: int = 0
+    waits: int = 0
+    waited: float = 0.0
+    exhausted: int = 0

@@ -481,13 +481,15 @@ class About(Struct, frozen=True, kw_only=True):
     """An engine and its store.
 
     `durability` says in one sentence what an acknowledged task survives. `identity` is a random id made with the
-    store, the same for all its users. `chores` lists every chore with its last run.
+    store, the same for all its users. `chores` lists every chore with its last run. `evicted`: keys that the server has
+    deleted for want of memory since it started; None if it never does that.
     """
 
     features: frozenset[Feature]
     durability: str
     identity: str
     chores: list[ChoreRecord]
+    evicted: int | None = None
 
 
 class AuditEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):

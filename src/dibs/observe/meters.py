@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from typing import Any
 
 from msgspec import Struct
 
@@ -19,10 +21,15 @@ class Meter(Struct):
     took: Histogram = {}
 
 
+Listener = Callable[[str, tuple[Any, ...], Any, int, BaseException | None], None]
+"""Told of every call: its verb, arguments, answer, nanoseconds and error. It must be quick and never raise."""
+
+
 class Meters:
     """The meters of one app."""
 
     def __init__(self) -> None:
+        self.listener: Listener | None = None
         self.forget()
 
     def forget(self) -> None:

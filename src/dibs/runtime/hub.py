@@ -18,6 +18,8 @@ from dibs.engines.port import at_once
 from dibs.engines.values import EnqueueAnswer, Feature, SettleAnswer
 from dibs.errors import InvalidOption
 from dibs.observe.meters import Meters
+from dibs.observe.tracing import Tracing
+from dibs.runtime.breaker import Breaker
 from dibs.runtime.clock import Clock
 from dibs.runtime.coalesce import Coalescer
 from dibs.runtime.definition import ScheduleDefinition, TaskDefinition
@@ -45,7 +47,8 @@ class Hub:
         payloads: Payloads | None = None,
     ) -> None:
         self.meters = Meters()
-        self.engine = instrumented(engine, self.meters)
+        self.breaker = Breaker()
+        self.engine = instrumented(engine, self.meters, self.breaker)
         self.features = engine.features
         self.clock = clock
         self.codec = codec
@@ -64,6 +67,9 @@ class Hub:
         self.full_queues: dict[str, tuple[float, FullQueue]] = {}
         """What was last read of full queues, and when."""
         self.middleware: list[Any] = []
+        self.tracing: Tracing | None = None
+        self.log_facts: Callable[[], dict[str, str]] | None = None
+        """What log records inside a task also say, such as the current span."""
         self.lifespan: Lifespan | None = None
         self.creates = True
         """Whether opening the store creates it where there is none."""
@@ -84,6 +90,7 @@ class Hub:
         """In a forked child: reset, without closing what belongs to the parent."""
         self.engine.forget()
         self.meters.forget()
+        self.breaker.forget()
         self.enqueuer.forget()
         self.settler.forget()
 

@@ -7,7 +7,7 @@
   it), `visibility` (what it sees of answers), `checks` (values that came over the wire).
 - What can be asked: `routes` (REST), `fields` (its words), `engine_calls` and `wake` (for the HTTP engine), `events`
   with `event_feed`, `event_messages` and `broadcast` (WebSocket and Server-Sent Events), `openapi` (the document).
-- What all requests share: `breaker` (a store that is away), `readiness`, `depths` (positions of new tasks),
+- What all requests share: `request_figures` (how many, and how long), `readiness`, `depths` (positions of new tasks),
   `registrations` (workers in other languages), `poll_queue` (pollers that wait for the same work).
 
 Only `cli` and users import it. Invariants:

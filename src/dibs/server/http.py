@@ -112,6 +112,8 @@ class Route(Struct, frozen=True, kw_only=True):
     """Other statuses with the same answer."""
     is_open: bool = False
     """Whether it is answered without a token."""
+    asks_store: bool = True
+    """Whether it fails while the store is away."""
     waits: float = 0.0
     """Seconds for which it may wait on purpose."""
 
@@ -148,6 +150,7 @@ class Routes:
         status: int = 200,
         others: tuple[int, ...] = (),
         is_open: bool = False,
+        asks_store: bool = True,
         waits: float = 0.0,
     ) -> Callable[[Handler], Handler]:
         def decorate(handler: Handler) -> Handler:
@@ -165,6 +168,7 @@ class Routes:
                     refusals=refusals,
                     others=others,
                     is_open=is_open,
+                    asks_store=asks_store,
                     waits=waits,
                 )
             )

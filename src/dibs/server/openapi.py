@@ -136,6 +136,8 @@ def is_required(route: Route) -> bool:
 def content(kind: Any, schemas: dict[str, Any]) -> dict[str, Any]:
     if kind is bytes:
         return {WIRE_TYPE: {}}
+    if kind is str:
+        return {"text/plain": {"schema": TEXT}}
     return {JSON: {"schema": schemas[repr(kind)]}}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import OrderedDict
 from contextlib import AsyncExitStack
 from functools import cached_property
@@ -21,9 +22,10 @@ from starlette.types import Receive, Scope, Send
 from dibs.client.app import Dibs
 from dibs.engines.http.problems import problem_of
 from dibs.errors import DibsError, StoreUnavailable
+from dibs.exporters.names import Names
+from dibs.exporters.store_figures import StoreFigures
 from dibs.runtime.environment import worker_name
 from dibs.server import engine_calls, events, wake
-from dibs.server.breaker import Breaker
 from dibs.server.caller import ANYONE, Caller, caller_of
 from dibs.server.depths import Depths
 from dibs.server.gate import Buckets, Gate
@@ -44,6 +46,7 @@ from dibs.server.openapi import openapi_document
 from dibs.server.poll_queue import PollQueue
 from dibs.server.readiness import Readiness
 from dibs.server.registrations import Registrations
+from dibs.server.request_figures import RequestFigures
 from dibs.server.router import Router
 from dibs.server.routes import (
     bulk,
@@ -117,7 +120,11 @@ class Server:
         self.depths = Depths(app.hub)
         self.poll_queue = PollQueue()
         self.budget = Budget(max(MOST_BODIES, 2 * self.settings.most_body))
-        self.breaker = Breaker()
+        self.breaker = app.hub.breaker
+        self.breaker.hold_requests()
+        self.store_figures = StoreFigures(app.hub)
+        self.request_figures = RequestFigures()
+        self.names = Names()
         self.buckets = Buckets()
         self._views: OrderedDict[Caller, Dibs] = OrderedDict()
         pages = [
@@ -189,7 +196,7 @@ class Server:
     # How requests are answered.
 
     async def _respond(self, route: Route, scope: Scope, receive: Receive, send: Send) -> None:
-        request, response = Request(scope, receive, send), None
+        request, response, began = Request(scope, receive, send), None, time.perf_counter()
         try:
             exchange = await (self._open_exchange if route.is_open else self._exchange)(route, request)
             response = self._answer(route, exchange, await self._handled(route, exchange))
@@ -202,12 +209,13 @@ class Server:
         except Exception:  # a bug: the log has it, the client does not
             log.exception("%s %s failed.", scope["method"], route.path)
             response = problem_response(HttpError(500, "broken", "The server failed", "It has been logged.").problem)
+        self.request_figures.record(route.path, route.method, response.status_code, time.perf_counter() - began)
         if scope["method"] == "HEAD":
             response.body = b""
         await response(scope, receive, send)
 
     async def _handled(self, route: Route, exchange: Exchange) -> Any:
-        if route.is_open:
+        if route.is_open or not route.asks_store:
             return await route.handler(exchange)
         with self.breaker.asking():
             async with asyncio.timeout(PATIENCE + route.waits):

@@ -8,9 +8,10 @@
 `dispatcher`  takes a run from its claim to its settlement; `run` is the run, `slots` the capacity
 `suspects`    keeps tasks that may kill their worker apart
 `stopper`     stops runs
-`settler`     takes settlements to the store; `counters` and `minute_stats` count them, `run_log` logs them
+`settler`     takes settlements to the store; `counters`, `minute_stats` and `run_figures` count them, `run_log`
+              logs them
 `heartbeat`   extends leases from its own thread; `watchdog` names the task that blocks the loop
-`health`      whether the store answers, and when to ask again
+`health`      whether the store answers, and when to ask again; `liveness` is the worker's own health
 `executors`   where tasks run
 `maintenance` rescue, leadership, schedules, blobs; `caretaker` does it for a server, which runs no tasks
 

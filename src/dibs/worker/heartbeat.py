@@ -107,6 +107,7 @@ class Heartbeat:
         """Nothing is held and nothing has changed: this thread sleeps until the next beat, unless woken."""
         self._interval = LONGEST_INTERVAL
         self._wall_ahead = time.time() - time.monotonic()
+        self._turned_at = time.monotonic()
         self.failure: BaseException | None = None
 
     async def start(self) -> None:
@@ -127,6 +128,15 @@ class Heartbeat:
         if self._thread.is_alive():
             self._left_behind = True
             log.warning("The store did not let the worker sign off within %.0f s.", timeout)
+
+    def trouble(self, patience: float) -> str | None:
+        """Why it will keep no lease any more; None if it does. From any thread."""
+        if self._thread is None or self._stopping:
+            return None
+        if self.failure is not None or not self._thread.is_alive():
+            return "the heartbeat has stopped"
+        silent = time.monotonic() - self._turned_at
+        return f"the heartbeat has hung for {silent:.0f} s" if silent > LONGEST_INTERVAL + patience else None
 
     def wake(self) -> None:
         """There is progress to deliver, or a lease to extend: beat sooner. From any thread."""
@@ -179,6 +189,7 @@ class Heartbeat:
         backoff, topics = Backoff(cap=LONGEST_INTERVAL / 4), [worker_topic(self._worker)]
         try:
             while not self._stopping:
+                self._turned_at = time.monotonic()
                 try:
                     if listener is None:
                         with self._health.asking("begin to keep leases"):

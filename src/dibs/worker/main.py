@@ -8,6 +8,8 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from types import FrameType
 
 from dibs.errors import NotAllowed
@@ -35,8 +37,15 @@ PATIENCE = 15.0
 blocked loop."""
 
 
-def run(hub: Hub, settings: WorkerSettings, app: str | None = None) -> int:
+def run(
+    hub: Hub,
+    settings: WorkerSettings,
+    app: str | None = None,
+    around: Callable[[Worker], AbstractContextManager[object]] = nullcontext,
+) -> int:
     """Work until a signal, a drain or the end of all work; the exit code is one of `ExitCode`.
+
+    `around` is entered while the worker works: what serves its metrics.
 
     The first SIGTERM or SIGINT stops claiming and gives running tasks `shutdown_timeout` seconds; the second hands
     them back at once.
@@ -46,7 +55,7 @@ def run(hub: Hub, settings: WorkerSettings, app: str | None = None) -> int:
     gc.freeze()  # what has been imported stays
     worker = Worker(hub, settings, app)
     signals = Signals(worker, settings)
-    with handling_signals(signals.received):
+    with around(worker), handling_signals(signals.received):
         try:
             return hub.runner.main(worker.run()).code
         except NotAllowed as error:

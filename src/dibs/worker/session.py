@@ -23,12 +23,14 @@ from dibs.worker.executors.process import ProcessExecutor
 from dibs.worker.fetcher import Fetcher
 from dibs.worker.health import StoreHealth
 from dibs.worker.heartbeat import Heartbeat
+from dibs.worker.liveness import Liveness
 from dibs.worker.maintenance.blob_sweeper import BlobSweeper
 from dibs.worker.maintenance.leader import Leader
 from dibs.worker.maintenance.rescuer import Rescuer
 from dibs.worker.maintenance.scheduler import Scheduler
 from dibs.worker.minute_stats import MinuteStats
 from dibs.worker.run import Run
+from dibs.worker.run_figures import RunFigures
 from dibs.worker.service import Service
 from dibs.worker.settings import WorkerSettings
 from dibs.worker.settler import Settler
@@ -48,8 +50,10 @@ COUNTED = ("executed", "completed", "failed", "dead", "cancelled", "released", "
 class Session:
     """Everything between start and exit report. Raises if the worker can't be built."""
 
-    def __init__(self, hub: Hub, settings: WorkerSettings, worker: str, app: str | None = None) -> None:
-        """`app` says where executor processes import the app from."""
+    def __init__(
+        self, hub: Hub, settings: WorkerSettings, worker: str, app: str | None = None, figures: RunFigures | None = None
+    ) -> None:
+        """`app` says where executor processes import the app from; `figures` are the worker's, for all its lives."""
         self.loop = asyncio.get_running_loop()
         self.hub = hub
         self.settings = settings
@@ -62,7 +66,7 @@ class Session:
         self._minutes = MinuteStats(worker)
         self._processes = ProcessExecutor(hub, app)
         self.slots = Slots(settings, Buffer(settings.served(hub), settings.in_order))
-        self._settler = Settler(hub, health, held, self._minutes, self._due_in, self._changed)
+        self._settler = Settler(hub, health, held, self._minutes, figures or RunFigures(), self._due_in, self._changed)
         self._stopper = Stopper(self.slots, self._settler, self._changed)
         self._heartbeat = Heartbeat(
             hub,
@@ -87,6 +91,8 @@ class Session:
         self._leader = Leader(hub, health, worker, self._scheduler.wake)
         self._services: list[Service] = [self._fetcher, self._leader, self._scheduler]
         self._services += [Rescuer(Rescue(hub), health), BlobSweeper(hub, self._leads)]
+        self._works = False
+        self.liveness = Liveness(self._heartbeat, health, self._unready)
 
     def stop(self, timeout: float | None, reason: str = "asked to stop") -> None:
         """Begin to leave, or leave sooner."""
@@ -109,6 +115,7 @@ class Session:
                 for service in self._services:
                     service.start(self._broke)
                 self._introduce()
+                self._works = True
                 ready()
                 await self._shutdown.asked.wait()
                 await self._shutdown.leave(self._fetcher, self._dispatcher, self._stopper, self._leader)
@@ -149,6 +156,12 @@ class Session:
     def _fail(self, code: ExitCode, reason: str) -> None:
         self._shutdown.code = code
         self.stop(None, reason)
+
+    def _unready(self) -> str | None:
+        """Why it takes no work though all is well; from any thread."""
+        if self._shutdown.asked.is_set():
+            return "the worker is stopping"
+        return None if self._works else "the worker is starting"
 
     def _leads(self) -> bool:
         return self._leader.leads

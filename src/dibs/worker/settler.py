@@ -23,6 +23,7 @@ from dibs.worker.counters import Counters
 from dibs.worker.health import Backoff, StoreHealth
 from dibs.worker.minute_stats import MinuteStats
 from dibs.worker.run import Run, Stop
+from dibs.worker.run_figures import RunFigures
 from dibs.worker.run_log import extra_of, log_end, logs_all_runs
 
 __all__ = ["Settler"]
@@ -47,6 +48,7 @@ class Settler:
         health: StoreHealth,
         held: dict[str, Run],
         minutes: MinuteStats,
+        figures: RunFigures,
         due_in: Callable[[float], None],
         changed: Callable[[], None],
     ) -> None:
@@ -56,6 +58,7 @@ class Settler:
         self._health = health
         self._held = held
         self._minutes = minutes
+        self._figures = figures
         self._due_in = due_in
         self._changed = changed
         self.counters = Counters()
@@ -177,6 +180,7 @@ class Settler:
         ran = time.monotonic() - run.claimed
         self.counters.count(settlement, answer.state, ran)
         self._minutes.record(run.task, settlement.outcome, answer.state, int(ran * SECOND), self._clock.now())
+        self._figures.record(run.task, settlement.outcome, answer.state, ran)
         if settlement.outcome is not Outcome.COMPLETED or self._logs_all:
             with suppress(Exception):  # of a log handler: it must not cost the other runs of a batch their counts
                 log_end(run, settlement, answer)

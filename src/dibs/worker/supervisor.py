@@ -111,12 +111,14 @@ class Supervisor:
                 child.process.send_signal(number)
 
 
-def supervise(command: list[str], processes: int) -> int:
+def supervise(command: list[str] | Callable[[int], list[str]], processes: int) -> int:
     """Run `command` in that many processes; restart those that die, with backoff; pass signals on.
 
-    A child that ends by itself with code 0 or 2 is not restarted. Returns the highest exit code.
+    It may be a function that gives the command of each by its place, from 1. A child that ends by itself with code 0 or
+    2 is not restarted. Returns the highest exit code.
     """
-    return Supervisor([Child(place, command) for place in range(1, processes + 1)]).run()
+    commands = [command(place) if callable(command) else command for place in range(1, processes + 1)]
+    return Supervisor([Child(place, each) for place, each in enumerate(commands, 1)]).run()
 
 
 def reload(command: list[str], paths: Sequence[str | Path]) -> int:

@@ -11,6 +11,7 @@ from dibs.core.task import WorkerState
 from dibs.core.times import patience
 from dibs.errors import WrongThread
 from dibs.runtime.hub import Hub
+from dibs.worker.run_figures import RunFigures
 from dibs.worker.session import Session
 from dibs.worker.settings import WorkerSettings
 from dibs.worker.status import ExitReport, WorkerStats
@@ -39,11 +40,13 @@ class Worker:
         self._stop_wanted: list[float | None] = []
         self._session: Session | None = None
         self._last_stats: WorkerStats | None = None
+        self.figures = RunFigures()
+        """What its runs came to, since it was made."""
 
     async def run(self) -> ExitReport:
         """Work until asked to stop; on the loop of the app's runner."""
         try:
-            session = self._session = Session(self.hub, self.settings, self.id, self._app)
+            session = self._session = Session(self.hub, self.settings, self.id, self._app, self.figures)
             for timeout in self._stop_wanted:
                 session.stop(timeout)
             report = await session.run(self._begin)
@@ -111,6 +114,16 @@ class Worker:
         if session is not None:
             return session.stats()
         return self._last_stats or WorkerStats(id=self.id, state=WorkerState.DEAD)
+
+    def not_live(self) -> str | None:
+        """Why only a new process would help; None if it lives. Not on the worker's own loop: that is asked."""
+        session = self._session
+        return None if session is None else session.liveness.not_live()
+
+    def not_ready(self) -> str | None:
+        """Why it can't take work now; None if it can. Not on the worker's own loop: that is asked."""
+        session = self._session
+        return "the worker is not running" if session is None else session.liveness.not_ready()
 
     def __enter__(self) -> Worker:
         return self.start()

@@ -10,6 +10,7 @@ from msgspec import structs
 
 from dibs.core.times import Instant
 from dibs.engines.base import Engine, Joined, MayBlock, Subscription, never
+from dibs.engines.figures import PoolUse
 from dibs.engines.http.connection import Address, Connection, HttpConnection, Servers
 from dibs.engines.http.notifier import Notifier
 from dibs.engines.http.protocol import VERBS, Verb
@@ -69,6 +70,9 @@ class HttpEngine:
         self._opened()
         assert self._notifier is not None
         return self._notifier.subscribe(topics)
+
+    def pool_use(self) -> PoolUse | None:
+        return None
 
     async def about(self) -> About:
         """The server's store, with what can be done from here."""

@@ -17,7 +17,7 @@ from dibs.core.task import (
 from dibs.core.times import Instant
 from dibs.engines.accelerator import MakeAccelerator
 from dibs.engines.base import Engine, Joined, MayBlock, Subscription, never
-from dibs.engines.figures import Counts
+from dibs.engines.figures import Counts, PoolUse
 from dibs.engines.postgres import (
     chores,
     claiming,
@@ -192,7 +192,8 @@ class PostgresEngine(VerbEngine):
     async def _end_presence(self, worker: str) -> None:
         await self._opened().presence.leave(worker)
 
-    # Maintenance.
+    def pool_use(self) -> PoolUse | None:
+        return None if self._store is None else self._store.pool.use()
 
     # Waking.
 

@@ -8,6 +8,7 @@ reset; a connection whose state is unknown is dropped.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -18,6 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dibs.core.options import shown
+from dibs.engines.figures import PoolUse
 from dibs.engines.postgres.driver_internals import limit_read_buffer
 from dibs.engines.postgres.errors import CROWDED, DRIVER_ERRORS, leaves_doubt, translation, words_of
 from dibs.errors import Closed, DibsError, InvalidOption, StoreBusy, StoreUnavailable
@@ -182,6 +184,20 @@ class Pool:
         self.given_back = asyncio.Event()
         self.hosts = hosts_of(address.dsn)
         self.is_closed = False
+        self.waiting = self.waits = self.exhausted = 0
+        self.waited = 0.0
+
+    def use(self) -> PoolUse:
+        """What it does now, and what callers have waited for."""
+        return PoolUse(
+            size=self.address.pool_size,
+            busy=len(self.lent),
+            idle=len(self.idle),
+            waiting=self.waiting,
+            waits=self.waits,
+            waited=self.waited,
+            exhausted=self.exhausted,
+        )
 
     async def connect(self) -> Connection:
         """A new connection, which the caller must close."""
@@ -252,14 +268,21 @@ class Pool:
         if not self.headroom.locked():
             await self.headroom.acquire()
             return
+        self.waits += 1
+        self.waiting += 1
+        began = time.monotonic()
         try:
             async with asyncio.timeout(self.address.timeout):
                 await self.headroom.acquire()
         except TimeoutError:
+            self.exhausted += 1
             raise StoreBusy(
                 f"all {self.address.pool_size} connections to {self.address} were in use for "
                 f"{self.address.timeout:g} s. Raise pool_size, or do less at once."
             ) from None
+        finally:
+            self.waiting -= 1
+            self.waited += time.monotonic() - began
 
     async def take(self) -> Connection:
         connection = self.usable()

@@ -7,6 +7,8 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from msgspec import structs
+
 from dibs.core.task import NewTask, Settlement
 from dibs.core.times import Instant
 from dibs.engines.base import Engine, Joined, MayBlock, Subscription, never
@@ -14,10 +16,11 @@ from dibs.engines.redis import chores, claiming, doctor, enqueueing, settling
 from dibs.engines.redis.client import Client
 from dibs.engines.redis.connecting import Address
 from dibs.engines.redis.keys import Keys
-from dibs.engines.redis.layout import pending_migrations
+from dibs.engines.redis.layout import pending_migrations, read_info
 from dibs.engines.redis.store import Store
 from dibs.engines.unreadable import UnreadableRows
 from dibs.engines.values import (
+    About,
     Beat,
     Claimed,
     ClaimRequest,
@@ -142,6 +145,10 @@ class RedisEngine(VerbEngine):
         self, *, ended_by: Instant | None = None, not_after: Instant | None = None, now: Instant | None = None
     ) -> Rescued:
         return await settling.rescue(self._opened(), ended_by, not_after, now)
+
+    async def about(self) -> About:
+        found, info = await super().about(), await read_info(self._opened().client, "stats")
+        return structs.replace(found, evicted=int(info.get("evicted_keys", 0)))
 
     # Presence and waking.
 

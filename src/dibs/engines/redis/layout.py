@@ -13,7 +13,7 @@ from dibs.engines.redis.connection import Argument
 from dibs.engines.redis.keys import Keys
 from dibs.errors import StoreError, StoreMismatch, StoreMissing, StoreUnavailable
 
-__all__ = ["Server", "look_at", "pending_migrations", "prepare"]
+__all__ = ["Server", "look_at", "pending_migrations", "prepare", "read_info"]
 
 LAYOUT = 1
 """The layout that this version writes, and the oldest that it reads."""
@@ -48,10 +48,15 @@ class Server(Struct, frozen=True):
         return self.get("run_id")
 
 
-async def look_at(client: Client) -> Server:
-    reply = await client.call("INFO")
+async def read_info(client: Client, *sections: str) -> dict[str, str]:
+    """What a server says of itself."""
+    reply = await client.call("INFO", *sections)
     lines = (line.partition(":") for line in reply.decode(errors="replace").splitlines())
-    info = {name: value for name, colon, value in lines if colon}
+    return {name: value for name, colon, value in lines if colon}
+
+
+async def look_at(client: Client) -> Server:
+    info = await read_info(client)
     try:
         found = await client.call("CONFIG", "GET", "appendfsync")
     except StoreError:  # hosted servers refuse CONFIG, and so may the rights of this user

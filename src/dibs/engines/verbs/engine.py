@@ -20,7 +20,7 @@ from dibs.core.settings import QueueSettings
 from dibs.core.task import HistoryEntry, NewTask, QueueRecord, QueueState, WorkerState
 from dibs.core.times import Instant
 from dibs.engines.events import EventPage, EventRequest
-from dibs.engines.figures import Backlog, Counts, Minute
+from dibs.engines.figures import Backlog, Counts, Minute, PoolUse
 from dibs.engines.port import Stored
 from dibs.engines.steps import ActOnAll, StepRecord
 from dibs.engines.values import (
@@ -184,6 +184,9 @@ class VerbEngine(ABC):
         return await self._change(workers.set_worker_state, worker, state, actor, now=now, reach=Reach.NOTHING)
 
     # Maintenance.
+
+    def pool_use(self) -> PoolUse | None:
+        return None
 
     async def about(self) -> About:
         identity, records = await self._view(chores.identity_and_chores, self._chores)

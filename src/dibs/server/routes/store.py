@@ -5,10 +5,15 @@ from __future__ import annotations
 from datetime import datetime
 
 from msgspec import Struct
+from starlette.responses import Response
 
 from dibs.client.info import AuditLine, ChoreInfo
 from dibs.engines.http.protocol import Scope
 from dibs.engines.values import Feature, Finding
+from dibs.exporters.process_figures import process_samples
+from dibs.exporters.prometheus import exposition
+from dibs.observe.metrics import Sample
+from dibs.server.caller import Caller
 from dibs.server.fields import Limit
 from dibs.server.http import Answered, Exchange, Routes
 from dibs.version import __version__
@@ -76,6 +81,25 @@ async def check_store(exchange: Exchange) -> list[Finding]:
     """Check the health of the store, as `dibs doctor` does."""
     hub = exchange.app.hub
     return await hub.runner.arun(hub.engine.check())
+
+
+@routes.get("/metrics", Scope.READ, str, asks_store=False)
+async def get_metrics(exchange: Exchange) -> Response:
+    """Get the figures of the store and of this server, for Prometheus.
+
+    They are text, in the form that the scraper accepts. While the store is away, `dibs_store_up` is 0, and what the
+    store knows is missing. A token that is limited to queues sees no other queue.
+    """
+    server, caller = exchange.server, exchange.caller
+    of_store = [each for each in await server.store_figures.samples() if is_shown(caller, each)]
+    samples = [*of_store, *process_samples(server.app.hub), *server.request_figures.samples()]
+    text, content_type = exposition(server.names.bounded(samples), exchange.request.headers.get("accept", ""))
+    return Response(text, headers={**exchange.headers, "Content-Type": content_type})
+
+
+def is_shown(caller: Caller, sample: Sample) -> bool:
+    metric = sample.metric
+    return "queue" not in metric.labels or caller.serves(sample.labels[metric.labels.index("queue")])
 
 
 class Health(Struct, frozen=True, omit_defaults=True):

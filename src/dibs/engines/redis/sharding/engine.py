@@ -18,7 +18,7 @@ from dibs.core.task import HistoryEntry, NewTask, QueueRecord, QueueState, Settl
 from dibs.core.times import Instant
 from dibs.engines.base import Engine
 from dibs.engines.events import EventPage, EventRequest
-from dibs.engines.figures import Backlog, Counts, Minute
+from dibs.engines.figures import Backlog, Counts, Minute, PoolUse
 from dibs.engines.port import Port, Stored
 from dibs.engines.redis.sharding import claims, merging
 from dibs.engines.redis.sharding.parts import Parts
@@ -334,6 +334,9 @@ class ShardedEngine(Parts):
         if len(set(request.queues)) != 1:
             raise refusal("events can be read of one queue at a time only", "name one queue")
         return await (await self._of(request.queues[0])).events(request, now=now)
+
+    def pool_use(self) -> PoolUse | None:
+        return None
 
     async def about(self) -> About:
         return merging.about(await self._all(lambda engine: engine.about(), root=True, some=True), self.features)

@@ -171,6 +171,7 @@ def about(answers: Sequence[About], features: frozenset[Feature]) -> About:
         durability=" ".join(dict.fromkeys(each.durability for each in answers)),
         identity=answers[0].identity,
         chores=[chore(same) for same in by_chore],
+        evicted=max((each.evicted for each in answers if each.evicted is not None), default=None),
     )
 
 
