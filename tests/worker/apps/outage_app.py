@@ -14,6 +14,7 @@ import threading
 from pathlib import Path
 
 from dibs.client.app import Dibs
+from dibs.engines.postgres import pool
 from dibs.engines.postgres import settling as postgres
 from dibs.runtime.rescue import Rescue
 from dibs.worker import Context, WorkerSettings
@@ -57,6 +58,7 @@ def hold_thread(ctx: Context, gate: str) -> str:
 if STANDALONE:
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s %(message)s")
     settings = json.loads(sys.argv[3])
+    pool.LONGEST_SILENCE = settings.pop("silence", pool.LONGEST_SILENCE)
     if settings.pop("is_known", False):  # as if it had been there for long: newcomers take no leases that have ended
         postgres.NEWCOMER_SECONDS = 0.0
         Rescue.newcomer_for = lambda self: 0.0  # type: ignore[method-assign]
