@@ -143,10 +143,14 @@ TASKS_ENQUEUED = counter(
     "tasks_enqueued_total",
     "Tasks that were enqueued.",
     *KIND,
-    sources=("tasks_enqueued_total", "taskqueue_tasks_submitted_total"),
+    sources=("tasks_enqueued_total", "taskqueue_tasks_submitted_total", "total_enqueued", "jobs_submitted"),
 )
 TASKS_CLAIMED = counter(
-    Scope.STORE, "tasks_claimed_total", "Runs that were handed to workers.", *KIND, sources=("tasks_dequeued_total",)
+    Scope.STORE,
+    "tasks_claimed_total",
+    "Runs that were handed to workers.",
+    *KIND,
+    sources=("tasks_dequeued_total", "total_dequeued"),
 )
 TASKS_ENDED = counter(
     Scope.STORE,
@@ -154,7 +158,7 @@ TASKS_ENDED = counter(
     "Tasks that have ended: completed, dead or cancelled.",
     *KIND,
     "state",
-    sources=("tasks_completed_total", "taskqueue_tasks_completed_total"),
+    sources=("tasks_completed_total", "taskqueue_tasks_completed_total", "jobs_completed", "throughput_per_second"),
 )
 TASKS_DEAD = counter(
     Scope.STORE, "tasks_dead_total", "Tasks that became dead, by reason.", *KIND, "reason", sources=("tasks_dlq_total",)
@@ -168,7 +172,7 @@ TASK_FAILURES = counter(
     "Runs that failed: error, timeout or lost (the worker was).",
     *KIND,
     "reason",
-    sources=("tasks_failed_total",),
+    sources=("tasks_failed_total", "jobs_failed", "error_rate"),
 )
 TASK_ERRORS = counter(
     Scope.STORE,
@@ -223,6 +227,8 @@ TASKS = gauge(
         "taskqueue_queue_depth",
         "dead_letter_queue_size",
         "taskqueue_dlq_size",
+        "current_size",
+        "max_queue_depth",
     ),
 )
 OLDEST_PENDING = gauge(
@@ -261,7 +267,12 @@ TASK_RUN = histogram(
     "From claimed to settled, of runs that have ended.",
     "queue",
     "tier",
-    sources=("task_processing_time_seconds", "taskqueue_task_duration_seconds"),
+    sources=(
+        "task_processing_time_seconds",
+        "taskqueue_task_duration_seconds",
+        "avg_execution_time",
+        "p95_execution_time",
+    ),
 )
 CHORE_AGE = gauge(Scope.STORE, "chore_age_seconds", "Time since the last run of a chore; absent before it.", "chore")
 CHORE_DURATION = gauge(Scope.STORE, "chore_duration_seconds", "How long the last run of a chore took.", "chore")
