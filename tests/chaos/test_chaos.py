@@ -51,7 +51,9 @@ def test_nothing_is_found_in_many_storms(store: str, seed: int, tmp_path: Path) 
     assert storm(tmp_path, store, "--minutes", "2", "--seed", str(seed))["findings"] == []
 
 
-@pytest.mark.parametrize("bug", PLANTS)
+@pytest.mark.parametrize(
+    "bug", [bug if bug == "no-fence" else pytest.param(bug, marks=pytest.mark.soak) for bug in PLANTS]
+)
 def test_planted_bug_is_found(bug: str, tmp_path: Path) -> None:
     fault, seed, minutes, check = SHOWS[bug]
     timing = ["--minutes", str(minutes), "--seed", str(seed)]

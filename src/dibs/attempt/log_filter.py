@@ -12,7 +12,7 @@ from typing import Any
 from dibs.attempt.context import CURRENT, Context
 from dibs.core.task import LeasedTask
 
-__all__ = ["add_task_facts", "facts_of", "trace_id_in"]
+__all__ = ["TaskFilter", "add_task_facts", "facts_of", "trace_id_in"]
 
 OURS = "dibs."
 TRACE_ID = 32

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import TracerProvider
 
-__all__ = ["use_opentelemetry"]
+__all__ = ["MOST_LINKS", "use_opentelemetry"]
 
 Attributes = dict[str, str | int]
 
