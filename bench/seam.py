@@ -57,7 +57,8 @@ def main() -> None:
 
 def in_process(source: str, url: str) -> dict[str, float]:
     command = [sys.executable, __file__, "--measure", url, *(word for word in sys.argv[1:] if word != "--json")]
-    answer = subprocess.run(command, env={**os.environ, "PYTHONPATH": source}, capture_output=True, text=True, check=True)
+    environment = {**os.environ, "PYTHONPATH": source}
+    answer = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     found: dict[str, float] = json.loads(answer.stdout)
     return found
 
