@@ -8,6 +8,7 @@ import click
 from msgspec import structs
 from rich.text import Text
 
+from dibs.cli.kinds import QUEUE
 from dibs.cli.options import bulk_command, filter_options, json_option, make_filter, with_store
 from dibs.cli.tasks import act
 from dibs.client.app import Dibs
@@ -15,7 +16,7 @@ from dibs.client.error_groups import MOST_GROUPED, ErrorGroup
 from dibs.client.tasks import Filter
 from dibs.core.states import State
 from dibs.errors import InvalidOption
-from dibs.terminal import age, emit, errors, fitting, say
+from dibs.terminal import age, emit, fitting, note, say
 
 __all__ = ["dead"]
 
@@ -46,7 +47,7 @@ def list_dead(app: Dibs, /, as_json: bool, **given: Any) -> None:
     for each in groups:
         show_group(each)
     if more:
-        errors().print(f"Only the newest {MOST_GROUPED:,} are grouped: choose some with --queue, --name or --since.")
+        note(f"Only the newest {MOST_GROUPED:,} are grouped: choose some with --queue, --name or --since.")
 
 
 def show_group(each: ErrorGroup) -> None:
@@ -61,7 +62,7 @@ def show_group(each: ErrorGroup) -> None:
 
 
 @dead.command()
-@click.option("--into", metavar="QUEUE", help="Run them in this queue instead of their own.")
+@click.option("--into", metavar="QUEUE", type=QUEUE, help="Run them in this queue instead of their own.")
 @click.option("--keep-attempts", is_flag=True, help="Don't start counting attempts and losses from zero.")
 @bulk_command
 def replay(app: Dibs, /, task_ids: tuple[str, ...], into: str | None, keep_attempts: bool, **given: Any) -> int:

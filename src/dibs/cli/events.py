@@ -9,10 +9,11 @@ from typing import Any
 import click
 import msgspec
 
+from dibs.cli.kinds import QUEUE, TOPIC
 from dibs.cli.options import json_option, with_store
 from dibs.client.app import Dibs
 from dibs.client.events import EventInfo
-from dibs.terminal import errors, plain, say
+from dibs.terminal import note, plain, say
 
 __all__ = ["events"]
 
@@ -21,8 +22,8 @@ FIRST = ("name", "task_id", "queue", "worker")
 
 
 @click.command()
-@click.argument("topics", metavar="[TOPIC]...", nargs=-1)
-@click.option("--queue", multiple=True, metavar="QUEUE", help="Of this queue; may be repeated.")
+@click.argument("topics", metavar="[TOPIC]...", nargs=-1, type=TOPIC)
+@click.option("--queue", multiple=True, metavar="QUEUE", type=QUEUE, help="Of this queue; may be repeated.")
 @click.option("--limit", type=click.IntRange(1, 1_000_000), help="Leave after so many.")
 @click.option("--cursor", help="Go on after an earlier event: its cursor, from --json.")
 @json_option
@@ -39,7 +40,7 @@ def events(
     with suppress(KeyboardInterrupt):
         for number, event in enumerate(feed, 1):
             if event.missed:
-                errors().print("Some events before this one are gone.")
+                note("Some events before this one are gone.")
             write(event, as_json)
             if number == limit:
                 return

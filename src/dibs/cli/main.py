@@ -70,8 +70,9 @@ class Root(click.Group):
 def cli(traceback: bool) -> None:
     """A priority task queue: first dibs to the most urgent task.
 
-    Commands find the store by --url, by --app, or by the environment variable DIBS_URL (sqlite:///tasks.db).
-    Try `dibs demo`.
+    Commands find the store by --url (sqlite:///tasks.db) or --app (MODULE:APP); else by the environment variables
+    DIBS_APP or DIBS_URL; else by app or url in [tool.dibs] of pyproject.toml, here or in a folder above; else they
+    take ./dibs.db. Ids may be given by their beginning or their end, as listings show them. Try `dibs demo`.
     """
 
 

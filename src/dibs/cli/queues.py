@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 import click
-from rich.table import Table
 from rich.text import Text
 
 from dibs.cli.codes import ExitCode
+from dibs.cli.kinds import QUEUE, SETTING
 from dibs.cli.options import SPAN, agreed, json_option, state_command, with_new_store, with_store
 from dibs.cli.queue_settings import limit_lines, settings_data, settings_text, wanted_changes
 from dibs.client.app import Dibs
@@ -21,9 +22,9 @@ from dibs.core.settings import QueueSettings
 from dibs.core.states import WAITING, State
 from dibs.engines.figures import Counter
 from dibs.errors import InvalidOption
-from dibs.terminal import emit, facts_table, number, say, show, state_text, table
+from dibs.terminal import Listing, emit, facts_table, number, say, show, state_text, table
 
-__all__ = ["SHOWN", "full_text", "percentiles_text", "queue_data", "queues"]
+__all__ = ["SHOWN", "expendable", "full_text", "percentiles_text", "queue_data", "queues"]
 
 SHOWN = (
     State.PENDING,
@@ -35,6 +36,15 @@ SHOWN = (
     State.CANCELLED,
     State.DEAD,
 )
+LEAST_FIRST = (
+    State.CANCELLED,
+    State.COMPLETED,
+    State.BLOCKED,
+    State.SCHEDULED,
+    State.RETRYING,
+    State.RUNNING,
+)
+"""States whose counts may be left out of a table where there is no room."""
 TENANTS = 10
 """Tenants of a fair queue that are shown."""
 
@@ -58,12 +68,11 @@ def list_queues(app: Dibs, as_json: bool) -> None:
         show(queue_table(found))
 
 
-def queue_table(found: list[QueueInfo]) -> Table:
-    names = [state.upper() for state in SHOWN]
-    made = table("QUEUE", "STATE", "POLICY", *names, right=names)
+def queue_table(found: list[QueueInfo]) -> Listing:
     stale = any(info.stale for info in found)
-    if stale:
-        made.add_column("TO RE-RANK", justify="right")
+    names = [*(state.upper() for state in SHOWN), *(["TO RE-RANK"] if stale else [])]
+    leave = ["POLICY", *expendable(info.counts for info in found)]
+    made = table("QUEUE", "STATE", "POLICY", *names, right=names, short={"QUEUE": 16}, leave=leave)
     for info in found:
         row: list[str | Text] = [info.name, state_text(info.state), info.settings.policy]
         row += [number(info.counts[state]) for state in SHOWN]
@@ -71,8 +80,14 @@ def queue_table(found: list[QueueInfo]) -> Table:
     return made
 
 
+def expendable(counts: Iterable[Mapping[State, int]]) -> list[str]:
+    """The columns of states in the order in which they may leave: first those without any task."""
+    used = {state for each in counts for state in State if each.get(state)}
+    return [state.upper() for state in sorted(LEAST_FIRST, key=lambda state: state in used)]
+
+
 @queues.command("show")
-@click.argument("name", metavar="QUEUE")
+@click.argument("name", metavar="QUEUE", type=QUEUE)
 @click.option("--window", type=SPAN, default="1h", show_default=True, help="How far back the statistics go.")
 @json_option
 @with_store
@@ -167,8 +182,8 @@ def percentiles_text(values: Percentiles) -> str:
 
 
 @queues.command("set")
-@click.argument("name", metavar="QUEUE")
-@click.argument("changes", metavar="[NAME=VALUE]...", nargs=-1)
+@click.argument("name", metavar="QUEUE", type=QUEUE)
+@click.argument("changes", metavar="[NAME=VALUE]...", nargs=-1, type=SETTING)
 @click.option(
     "--per-task",
     multiple=True,
@@ -223,7 +238,7 @@ state_command(queues, "queue", "drain", "draining", "Take no new tasks; finish t
 
 
 @queues.command()
-@click.argument("name", metavar="QUEUE")
+@click.argument("name", metavar="QUEUE", type=QUEUE)
 @click.option("--force", is_flag=True, help="Even if it has unfinished tasks: waiting ones become dead.")
 @click.option("--yes", "-y", is_flag=True, help="Don't ask.")
 @json_option

@@ -9,6 +9,7 @@ import click
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from dibs.cli.codes import ExitCode
+from dibs.cli.kinds import TASK
 from dibs.cli.options import SPAN, json_option, with_store
 from dibs.cli.task_views import first_line
 from dibs.client.app import Dibs
@@ -24,7 +25,7 @@ LOOK = 0.25
 
 
 @click.command()
-@click.argument("task_ids", metavar="ID...", nargs=-1, required=True)
+@click.argument("task_ids", metavar="ID...", nargs=-1, required=True, type=TASK)
 @click.option("--timeout", type=SPAN, help="Stop watching after this long; exit code 1.")
 @json_option
 @with_store
