@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
+from itertools import accumulate
 from typing import Any
 
 import msgspec
@@ -56,9 +58,9 @@ def errors() -> Console:
     return Console(file=sys.stderr, markup=False, highlight=False, emoji=False)
 
 
-def say(text: str | Text) -> None:
-    """One line to people, never cut; on a terminal it goes on below at a blank."""
-    wrap(out(), text)
+def say(text: str | Text, indent: int = 0) -> None:
+    """One line to people, never cut; on a terminal it goes on below at a blank, with this indent."""
+    wrap(out(), text, indent)
 
 
 def note(text: str) -> None:
@@ -66,10 +68,25 @@ def note(text: str) -> None:
     wrap(errors(), text)
 
 
-def wrap(console: Console, text: str | Text) -> None:
+def wrap(console: Console, text: str | Text, indent: int = 0) -> None:
     """Words stay whole, also those that are longer than a line: people copy them."""
-    longest = max(map(len, str(text).split()), default=0)
-    console.print(text, soft_wrap=not console.is_terminal or longest > console.width)
+    whole = text_of(text).split("\n", allow_blank=True)
+    room = console.width - indent if console.is_terminal else ENDLESS
+    for part in whole:
+        for place, line in enumerate(lines_of(part, room)):
+            console.print(continued(line, indent) if place else line, soft_wrap=True)
+
+
+def lines_of(text: Text, width: int) -> list[Text]:
+    lines = textwrap.wrap(text.plain, width, drop_whitespace=False, break_long_words=False, break_on_hyphens=False)
+    ends = list(accumulate(map(len, lines)))
+    return list(text.divide(ends[:-1]))
+
+
+def continued(line: Text, indent: int) -> Text:
+    """A further line of a text, which may begin with the blank at which the text was broken."""
+    blanks = len(line.plain) - len(line.plain.lstrip())
+    return Text(" " * indent).append_text(line[blanks:])
 
 
 def fitting(text: str, indent: int = 0) -> str:
@@ -136,12 +153,7 @@ class Listing:
         if needed(parts) > width:
             for part in parts:
                 part.shorten_ids()
-        left = list(parts)
-        for title in self.leave:
-            if needed(left) > width:
-                left = [part for part in left if part.title != title]
-        if len(left) < len(parts):
-            left.append(Part(Column("…"), [Text()] * len(cells)))
+        left = parts if needed(parts) <= width else self.most_important(parts, width)
         shrink(left, width)
         made = Table(box=None, header_style="bold", pad_edge=False, padding=(0, GAP, 0, 0))
         for part in left:
@@ -149,6 +161,15 @@ class Listing:
         for row in zip(*(part.shown() for part in left), strict=True):
             made.add_row(*row)
         return made
+
+    def most_important(self, parts: list[Part], width: int) -> list[Part]:
+        """As many as there is room for, and a last one that tells of the others."""
+        more = Part(Column("…"), [Text()] * len(self.rows))
+        left = [*parts, more]
+        for title in self.leave:
+            if needed(left) > width:
+                left = [part for part in left if part.title != title]
+        return parts if len(left) > len(parts) else left
 
 
 class Part:

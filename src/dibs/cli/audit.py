@@ -66,9 +66,9 @@ def show_line(line: AuditLine) -> None:
     """One entry: who did what, and below it what that changed."""
     say(f"{when_text(line.at)}  {line.actor}  {line.act}  {line.target}")
     if line.before or line.after:
-        say(f"    {changes_text(line.before, line.after)}")
+        say(f"    {changes_text(line.before, line.after)}", indent=4)
     if line.detail and not (line.before and line.after):
-        say(f"    {brief(line.detail, LONGEST_VALUE)}")
+        say(f"    {brief(line.detail, LONGEST_VALUE)}", indent=4)
     if len(line.ids) > 1:
         more = f" and {len(line.ids) - IDS_SHOWN:,} more" if len(line.ids) > IDS_SHOWN else ""
         say(f"    {', '.join(line.ids[:IDS_SHOWN])}{more}")

@@ -83,7 +83,7 @@ def enqueue(
         answer = enqueue_new(app.hub, new, options)
         is_duplicate = answer.outcome is EnqueueOutcome.DUPLICATE
         handle = app._handle(answer.id, new.queue, app.hub.definitions.get(new.name), is_duplicate)
-        return print_enqueued(app, handle, name, wait, as_json)
+        return print_enqueued(app, handle, new.name, wait, as_json)
 
 
 def wanted(given: dict[str, Any]) -> dict[str, Any]:
@@ -139,6 +139,9 @@ def print_enqueued(app: Dibs, handle: Handle[Any], name: str, wait: float | None
         known = " (the key already stands for this task)" if handle.duplicate else ""
         emit(data) if as_json else say(f"{handle.id}{known}")
         return ExitCode.OK
-    ended = follow(app, [handle], wait, quiet=as_json)[0]
-    emit({**data, "task": ended}) if as_json else say(ending(ended))
-    return ExitCode.OK if ended.state is State.COMPLETED else ExitCode.FAILED
+    try:
+        (info,) = follow(app, [handle], wait, quiet=as_json)
+    except TimeoutError:
+        info = handle.refresh()
+    emit({**data, "task": info}) if as_json else say(ending(info))
+    return ExitCode.OK if info.state is State.COMPLETED else ExitCode.FAILED

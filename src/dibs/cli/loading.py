@@ -13,7 +13,7 @@ from types import ModuleType
 from dibs.cli.project import Project, find_project
 from dibs.client.app import Dibs
 from dibs.core.options import brief, nearest, shown
-from dibs.errors import DibsError, InvalidOption
+from dibs.errors import DibsError, InvalidOption, StoreMissing
 from dibs.runtime.environment import default_app, default_url
 
 __all__ = ["app_of_worker", "load_app", "open_store"]
@@ -33,6 +33,8 @@ def open_store(url: str | None, app: str | None, *, create: bool = False) -> Dib
     if url is not None and app is not None:
         raise InvalidOption("--url and --app both name a store: give one of them.")
     opened = open_named(url, create=create) if app is None else load_app(app)
+    if opened.url.startswith("memory:") and not create:
+        raise StoreMissing("there is no store at memory://: it lives in one process, and commands are others.")
     opened.hub.creates = create
     return opened
 
@@ -128,7 +130,7 @@ def reason(name: str, error: BaseException) -> str:
     what = brief(f"{type(error).__name__}: {error}", 300) if str(error) else type(error).__name__
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
     where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if len(frames) > 1 else ""
-    return f"can't import {name}: {what.rstrip('.')}{where}."
+    return f"can't import {name}: {what.rstrip('.')}{where}; dibs --traceback … shows more."
 
 
 def apps_in(module: ModuleType) -> list[str]:

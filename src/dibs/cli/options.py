@@ -28,10 +28,13 @@ __all__ = [
     "LATER",
     "SPAN",
     "TIME",
+    "UNITS",
     "act_on_all",
     "add_options",
     "agreed",
     "bulk_command",
+    "dead_command",
+    "dead_options",
     "filter_options",
     "json_option",
     "make_filter",
@@ -175,11 +178,18 @@ def parse_metadata(pairs: tuple[str, ...]) -> dict[str, Any]:
 
 def filter_options(function: Function) -> Function:
     """--state, --queue, … as keyword arguments with the names of `Filter`'s fields, for `make_filter`."""
+    states = f"One of {', '.join(State)}; may be repeated."
     return add_options(
         function,
-        click.option(
-            "--state", multiple=True, metavar="STATE", type=STATE, help=f"One of {', '.join(State)}; may be repeated."
-        ),
+        click.option("--state", multiple=True, metavar="STATE", type=STATE, help=states),
+        dead_options,
+    )
+
+
+def dead_options(function: Function) -> Function:
+    """The same for dead tasks."""
+    return add_options(
+        function,
         click.option("--queue", multiple=True, metavar="QUEUE", type=QUEUE, help="In this queue; may be repeated."),
         click.option(
             "--name", multiple=True, metavar="TASK", type=TASK_NAME, help="Of this task name; may be repeated."
@@ -220,14 +230,16 @@ def filter_options(function: Function) -> Function:
 
 def make_filter(given: dict[str, Any]) -> Filter:
     """The filter that the options of `filter_options` describe; takes them out of `given`."""
-    chosen = {name: given.pop(name) for name in Filter.__struct_fields__}
+    chosen = {name: given.pop(name, ()) for name in Filter.__struct_fields__}
     chosen["metadata"] = parse_metadata(chosen["metadata"])
     for name in ("priority_min", "priority_max"):
         chosen[name] = as_number(chosen[name])
     return Filter(**chosen)
 
 
-def bulk_command(function: Callable[Concatenate[Dibs, P], R]) -> Callable[..., R]:
+def bulk_command(
+    function: Callable[Concatenate[Dibs, P], R], filters: Callable[[Any], Any] = filter_options
+) -> Callable[..., R]:
     """For a command on tasks: ids, or --all with filters; --dry-run, --yes, --no-wait, --json and the store."""
     return add_options(
         with_store(function),
@@ -236,9 +248,14 @@ def bulk_command(function: Callable[Concatenate[Dibs, P], R]) -> Callable[..., R
         click.option("--dry-run", is_flag=True, help="Say how many would be changed, and change nothing."),
         click.option("--yes", "-y", is_flag=True, help="Don't ask."),
         click.option("--no-wait", is_flag=True, help="With --all: let it go on in the background (dibs steps)."),
-        filter_options,
+        filters,
         json_option,
     )
+
+
+def dead_command(function: Callable[Concatenate[Dibs, P], R]) -> Callable[..., R]:
+    """The same for a command on dead tasks."""
+    return bulk_command(function, dead_options)
 
 
 def act_on_all(verb: str, act: Callable[..., Acted], *, dry_run: bool, yes: bool, wait: bool) -> Acted | None:

@@ -14,6 +14,7 @@ from dibs.cli.options import SPAN, agreed, json_option, state_command, with_new_
 from dibs.cli.queue_settings import limit_lines, settings_data, settings_text, wanted_changes
 from dibs.client.app import Dibs
 from dibs.client.humanize import figures, subject
+from dibs.client.humanize import number as numbered
 from dibs.client.queues import QueueChanges, QueueInfo, TenantInfo
 from dibs.client.series import Percentiles
 from dibs.client.stats import QueueStats
@@ -127,7 +128,7 @@ def show_queue(app: Dibs, info: QueueInfo, stats: QueueStats, window: float) -> 
     if info.settings.fair:
         facts.add_row("tenants", tenants_text(app.queues.tenants(info.name, TENANTS)))
     if info.stale:
-        facts.add_row("to re-rank", f"{info.stale:,} waiting tasks are still ranked by earlier settings")
+        facts.add_row("to re-rank", f"{numbered(info.stale, 'waiting task')} still ranked by earlier settings")
     facts.add_row("oldest pending", format_duration(stats.oldest_pending_seconds))
     if tiers := [f"{n:,} {tier}" for tier, n in reversed(stats.priority_distribution.items()) if n]:
         facts.add_row("pending by tier", ", ".join(tiers))
@@ -229,7 +230,7 @@ def set_queue(
         return
     say(f"Queue {name!r}: {settings_text(info.settings)}.")
     if info.stale:
-        say(f"{info.stale:,} waiting tasks are still to be ranked again by a worker.")
+        say(f"{numbered(info.stale, 'waiting task')} still to be ranked again by a worker.")
 
 
 state_command(queues, "queue", "pause", "paused", "Hand out nothing; tasks are still enqueued and age.")
@@ -247,7 +248,7 @@ def delete(app: Dibs, name: str, force: bool, yes: bool, as_json: bool) -> int:
     """Delete a queue with its settings."""
     counts = app.queues.get(name).counts
     waiting = sum(counts[state] for state in WAITING)
-    question = f"Delete queue {name!r} and make its {waiting:,} waiting tasks dead?"
+    question = f"Delete queue {name!r} and make {numbered(waiting, 'waiting task')} dead?"
     if force and waiting and not yes and not agreed(question):
         return ExitCode.FAILED
     app.queues.delete(name, force=force)

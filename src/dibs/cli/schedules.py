@@ -23,6 +23,8 @@ from dibs.terminal import Listing, age, emit, facts_table, number, plain, say, s
 __all__ = ["due_text", "schedules"]
 
 UPCOMING = 5
+CATCH_UP = click.Choice([each.value for each in CatchUp])
+OVERLAP = click.Choice([each.value for each in Overlap])
 
 
 @click.group()
@@ -147,9 +149,21 @@ def moment(at: datetime) -> str:
 @click.option("--tz", help="The time zone of --cron, such as Europe/Zurich.  [default: UTC]")
 @click.option("--every", type=SPAN, help="Instead of --cron: at a fixed rate, such as 5m.")
 @click.option("--jitter", type=SPAN, default="0", help="Start each task up to this much later.")
-@click.option("--catch-up", default="one", show_default=True, help="Fires missed while nothing ran: skip, one, all.")
+@click.option(
+    "--catch-up",
+    type=CATCH_UP,
+    default="one",
+    show_default=True,
+    help="Fires missed by all workers.",
+)
 @click.option("--catch-up-limit", default=100, show_default=True, help="With --catch-up all: so many at most.")
-@click.option("--overlap", default="allow", show_default=True, help="Fires while the last task is unfinished: skip.")
+@click.option(
+    "--overlap",
+    type=OVERLAP,
+    default="allow",
+    show_default=True,
+    help="Fires while the last task is unfinished.",
+)
 @click.option("--args", "arguments", metavar="JSON", help="The arguments as one JSON object.")
 @click.option("--queue", type=QUEUE, help="The queue; needed without --app.")
 @click.option("--priority", metavar="PRIORITY", type=PRIORITY, help="0 to 100, or critical, high, normal, low.")
@@ -177,6 +191,10 @@ def add(
     Arguments are given as with `dibs enqueue`. With --app they are checked against the task's signature and the task's
     own queue and options apply; without it, --queue is needed and nothing is checked.
     """
+    if (given["cron"] is None) == (given["every"] is None):
+        raise InvalidOption("say when, in one way: --cron '30 2 * * *' or --every 5m.")
+    if given["every"] is not None and given["tz"] is not None:
+        raise InvalidOption("--tz goes with --cron only: an interval is the same in every time zone.")
     times = {option: given.pop(option) for option in ("cron", "tz", "every", "jitter", "catch_up", "overlap")}
     recurrence = check_recurrence(**times, catch_up_limit=given.pop("catch_up_limit"))
     options = wanted(given)

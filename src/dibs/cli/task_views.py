@@ -9,6 +9,7 @@ from msgspec import Struct
 from rich.padding import Padding
 from rich.text import Text
 
+from dibs.client.humanize import number
 from dibs.client.info import HistoryLine, TaskInfo
 from dibs.client.tasks import Prerequisite
 from dibs.client.why import Why
@@ -168,7 +169,7 @@ def priority_text(info: TaskInfo) -> str:
 def retries_text(info: TaskInfo) -> str:
     if not info.failed_attempts:
         return str(info.retries)
-    return f"{info.retries}; {info.failed_attempts} of at most {info.retries + 1} attempts failed"
+    return f"{info.retries}; {info.failed_attempts} of at most {number(info.retries + 1, 'attempt')} failed"
 
 
 def progress_text(info: TaskInfo) -> str:
@@ -219,8 +220,8 @@ def followers_table(followers: Sequence[TaskInfo]) -> Listing:
 
 def position_text(ahead: int, starts_at: datetime | None) -> str:
     """How many tasks go before it, and when it should start as things go."""
-    number = f"more than {ahead:,}" if ahead >= COUNT_LIMIT else f"{ahead:,}"
-    tasks = "no task is ahead" if not ahead else f"{number} task{'s' * (ahead != 1)} ahead"
+    count = f"more than {ahead:,}" if ahead >= COUNT_LIMIT else f"{ahead:,}"
+    tasks = "no task is ahead" if not ahead else f"{count} task{'s' * (ahead != 1)} ahead"
     return tasks if starts_at is None or not ahead else f"{tasks}, should start {age(starts_at)}"
 
 

@@ -191,7 +191,7 @@ def act(app: Dibs, verb: str, task_ids: tuple[str, ...], given: dict[str, Any], 
         return act_on_each(verb, task_ids, partial(getattr(app.tasks, verb), **options), as_json)
     every = partial(getattr(app.tasks, f"{verb}_matching"), chosen, **options)
     done = act_on_all(verb.capitalize(), every, dry_run=dry_run, yes=yes, wait=not no_wait)
-    return tell_all(verb, done, no_wait, as_json)
+    return tell_all(verb, done, no_wait, as_json, dry_run)
 
 
 def act_on_each(verb: str, task_ids: tuple[str, ...], one: Callable[[str], bool | Cancelled], as_json: bool) -> int:
@@ -215,12 +215,14 @@ def answer_data(task_id: str, answer: bool | Cancelled) -> dict[str, Any]:
     return {**data, "answer": str(answer)} if isinstance(answer, Cancelled) else data
 
 
-def tell_all(verb: str, done: Acted | None, no_wait: bool, as_json: bool) -> int:
+def tell_all(verb: str, done: Acted | None, no_wait: bool, as_json: bool, dry_run: bool) -> int:
     if done is None:
         return ExitCode.FAILED
     past, _ = ANSWERS[verb]
     if as_json:
         emit(done)
+    elif done.dry_run and not dry_run:
+        say(f"No tasks match: nothing was {past}.")
     elif done.dry_run:
         matched = Count(done.matched, done.more)
         some = done.matched or done.more

@@ -29,7 +29,7 @@ def why(app: Dibs, task_id: str, as_json: bool) -> None:
         return
     say(answer.text[:1].upper() + answer.text[1:])
     for line in answer.details:
-        say(f"  {line}")
+        say(f"  {line}", indent=2)
 
 
 @click.command()
