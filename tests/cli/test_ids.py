@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import count
+from pathlib import Path
 
 import click
 import pytest
@@ -14,6 +16,8 @@ from dibs import Dibs, Filter
 from dibs.cli import ids
 from dibs.cli.ids import above
 from dibs.cli.kinds import Kind
+from servers import redis as redis_servers
+from servers.postgres import new_url
 
 ENDS = ("11111111", "22222222", "22223333")
 
@@ -38,6 +42,31 @@ def test_by_beginning_and_by_end(cli: Cli, three: list[str]) -> None:
         for part in (whole[:13], whole[:11] + whole[11:13], whole[-8:], f"…{whole[-9:]}", whole[-20:]):
             assert shown(cli, part) == whole, part
         assert shown(cli, whole.replace("-", "")[:12]) == whole
+
+
+STORES: dict[str, Callable[[Path], str]] = {
+    "postgres": lambda place: new_url(),
+    "redis": lambda place: f"{redis_servers.server().url}?prefix={place.name}",
+    "shards": lambda place: f"{redis_servers.server().url}?prefix={place.name}s&shard=queue",
+}
+
+
+@pytest.mark.parametrize("kind", STORES)
+def test_in_every_store(cli: Cli, place: Path, kind: str) -> None:
+    url = STORES[kind](place)
+    with Dibs(url) as app:
+
+        @app.task(name="shop.send")
+        def send(to: str) -> None: ...
+
+        found = [
+            send.using(queue=f"q{number}", id=f"0198c0de-000{number}-7000-8000-0000{end}").enqueue("ada").id
+            for number, end in enumerate(ENDS, 1)
+        ]
+    for whole in found:
+        for part in (whole[:13], whole[-8:]):
+            assert cli("tasks", "show", part, "--json", "--url", url).json["task"]["id"] == whole
+    cli("tasks", "show", "0198c0de", "--url", url).refused(2, *found)
 
 
 def test_several_are_listed(cli: Cli, three: list[str]) -> None:

@@ -19,6 +19,8 @@ __all__ = ["events"]
 
 FIRST = ("name", "task_id", "queue", "worker")
 """What is shown without its name."""
+CLOCK = 14
+"""Characters of the time in front of an event."""
 
 
 @click.command()
@@ -51,7 +53,7 @@ def write(event: EventInfo, as_json: bool) -> None:
         sys.stdout.write(msgspec.json.encode(event, enc_hook=str).decode() + "\n")
         sys.stdout.flush()
     else:
-        say(line(event))
+        say(line(event), indent=CLOCK)
 
 
 def line(event: EventInfo) -> str:

@@ -104,4 +104,5 @@ def show_summary(summary: Summary) -> None:
     for promise in summary.promises:
         mark = Text("kept", style="not bold green") if promise.kept else Text("BROKEN", style="bold red")
         promises.add_row(mark, f"{promise.promise}: {promise.detail}")
+    say(Text("what Dibs promises, as it was read back from the store", style="bold"))
     show(promises)
