@@ -41,7 +41,7 @@ def test_a_directory_that_is_not_there(cli: Cli, place: Path) -> None:
         ("x = (\n", "other:app", 1, ["other", "SyntaxError"]),
         ("import sys\nsys.exit(3)\n", "other:app", 1, ["SystemExit"]),
         ("from dibs import Dibs\nx = Dibs('nosuch://')\n", "other:app", 1, ["InvalidOption", "nosuch"]),
-        ("app = 7\n", "other:app", 2, ["int", "not a Dibs app"]),
+        ("app = 7\n", "other:app", 2, ["is an int, not a Dibs app"]),
         ("from dibs import Dibs\nqueue = Dibs('memory://')\n", "other:quee", 2, ["'quee'", "'queue'"]),
         ("", "other", 2, ["no Dibs app"]),
         ("from dibs import Dibs\na = Dibs()\nb = Dibs()\n", "other", 2, ["other:a, other:b"]),

@@ -12,6 +12,7 @@ from types import ModuleType
 
 from dibs.cli.project import Project, find_project
 from dibs.client.app import Dibs
+from dibs.core.humanize import with_article
 from dibs.core.options import brief, nearest, shown
 from dibs.errors import DibsError, InvalidOption, StoreMissing
 from dibs.runtime.environment import default_app, default_url
@@ -95,7 +96,9 @@ def load_app(spec: str) -> Dibs:
             )
         found = getattr(found, name)
     if not isinstance(found, Dibs):
-        raise InvalidOption(f"{shown(spec)} is a {type(found).__name__}, not a Dibs app.{apps_hint(module)}")
+        raise InvalidOption(
+            f"{shown(spec)} is {with_article(type(found).__name__)}, not a Dibs app.{apps_hint(module)}"
+        )
     return found
 
 
@@ -151,5 +154,5 @@ def only_app(module: ModuleType, name: str) -> Dibs:
     if not apps:
         raise InvalidOption(f"the module {name} has no Dibs app: make one with app = Dibs(…).")
     raise InvalidOption(
-        f"{name} has several apps: say which, one of {', '.join(f'{name}:{a}' for a in apps_in(module))}."
+        f"the module {name} has several apps: say which, one of {', '.join(f'{name}:{a}' for a in apps_in(module))}."
     )

@@ -13,6 +13,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from dibs.cli.kinds import QUEUE
 from dibs.cli.loading import app_of_worker
 from dibs.cli.options import SPAN
 from dibs.core.options import as_number, check_number, shown
@@ -33,7 +34,9 @@ LOG_OPTIONS = ("log_level", "json_logs")
 
 @click.command()
 @click.argument("app_spec", metavar="[MODULE:APP]", required=False)
-@click.option("--queues", "-q", help="Queues to serve, separated by commas; by default those of the app's tasks.")
+@click.option(
+    "--queues", "-q", type=QUEUE, help="Queues to serve, separated by commas; by default those of the app's tasks."
+)
 @click.option("--concurrency", "-c", default=10, show_default=True, help="Tasks at once in one process.")
 @click.option("--capability", multiple=True, help="What this worker offers to tasks that require it; may be repeated.")
 @click.option("--reserve", multiple=True, metavar="PRIORITY:SLOTS", help="Keep slots for urgent work, such as 80:2.")
