@@ -12,7 +12,9 @@ from rich.text import Text
 from test_tasks import enqueue, work
 
 from dibs import Dibs
+from dibs.cli.queues import expendable
 from dibs.client.workers import WorkerInfo
+from dibs.core.states import State
 from dibs.terminal import Listing, table, unique_end, wrap
 
 LONG = "a.module.with_a_long_name.and_a_task_with_one_that_is_longer"
@@ -180,3 +182,8 @@ def test_workers_are_shown_by_their_ends() -> None:
     lines = printed(worker_table([info]), WIDTH)
     assert max(map(len, lines)) <= WIDTH
     assert lines[1].startswith("…5-ab12cd  active")
+
+
+def test_empty_states_leave_first() -> None:
+    counts = [dict.fromkeys(State, 0) | {State.CANCELLED: 3}, {State.SCHEDULED: 1}]
+    assert expendable(counts) == ["COMPLETED", "BLOCKED", "RETRYING", "CANCELLED", "SCHEDULED", "RUNNING"]

@@ -43,7 +43,6 @@ LEAST_FIRST = (
     State.BLOCKED,
     State.SCHEDULED,
     State.RETRYING,
-    State.RUNNING,
 )
 """States whose counts may be left out of a table where there is no room."""
 TENANTS = 10
@@ -84,7 +83,8 @@ def queue_table(found: list[QueueInfo]) -> Listing:
 def expendable(counts: Iterable[Mapping[State, int]]) -> list[str]:
     """The columns of states in the order in which they may leave: first those without any task."""
     used = {state for each in counts for state in State if each.get(state)}
-    return [state.upper() for state in sorted(LEAST_FIRST, key=lambda state: state in used)]
+    states = [*sorted(LEAST_FIRST, key=lambda state: state in used), State.RUNNING]
+    return [state.upper() for state in states]
 
 
 @queues.command("show")

@@ -60,7 +60,9 @@ LOG_OPTIONS = ("log_level", "json_logs")
 @click.option("--json-logs", is_flag=True, help="One JSON object per log line.")
 @click.pass_context
 def worker(context: click.Context, /, app_spec: str | None, processes: int, watch_code: bool, **given: Any) -> int:
-    """Run the tasks of an app: of MODULE:APP, or the one that DIBS_APP or pyproject.toml names.
+    """Run the tasks of an app.
+
+    The app is MODULE:APP, or the one that DIBS_APP or pyproject.toml names.
 
     Works until SIGTERM or SIGINT, then finishes what runs within --shutdown-timeout; a second signal hands running
     tasks back at once. The exit code is 0 if everything was finished, 3 if work was handed back. Modules in the
