@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+import textwrap
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
+from itertools import accumulate
 from typing import Any
 
 import msgspec
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -32,9 +34,22 @@ COLOURS: dict[str, str] = {
 }
 
 
+ENDLESS = 1_000_000
+"""Characters of a line into a pipe, whose reader wants whole lines."""
+
+GAP = 2
+"""Blanks between two columns."""
+
+SHORTEST_END = 8
+"""Characters of an id that are shown at least."""
+
+BY_END = ("TASK",)
+"""Columns of dotted names, of which the end tells one from another."""
+
+
 def out() -> Console:
-    """Stdout. No markup: what users stored is shown as it is. Wide into a pipe, whose reader wants whole lines."""
-    width = None if sys.stdout.isatty() else 240
+    """Stdout. No markup: what users stored is shown as it is."""
+    width = None if sys.stdout.isatty() else ENDLESS
     return Console(file=sys.stdout, width=width, markup=False, highlight=False, emoji=False)
 
 
@@ -43,9 +58,35 @@ def errors() -> Console:
     return Console(file=sys.stderr, markup=False, highlight=False, emoji=False)
 
 
-def say(text: str | Text) -> None:
-    """One line to people, never cut."""
-    out().print(text, soft_wrap=True)
+def say(text: str | Text, indent: int = 0) -> None:
+    """One line to people, never cut; on a terminal it goes on below at a blank, with this indent."""
+    wrap(out(), text, indent)
+
+
+def note(text: str) -> None:
+    """One line to people beside the data, on stderr."""
+    wrap(errors(), text)
+
+
+def wrap(console: Console, text: str | Text, indent: int = 0) -> None:
+    """Words stay whole, also those that are longer than a line: people copy them."""
+    whole = text_of(text).split("\n", allow_blank=True)
+    room = console.width - indent if console.is_terminal else ENDLESS
+    for part in whole:
+        for place, line in enumerate(lines_of(part, room)):
+            console.print(continued(line, indent) if place else line, soft_wrap=True)
+
+
+def lines_of(text: Text, width: int) -> list[Text]:
+    lines = textwrap.wrap(text.plain, width, drop_whitespace=False, break_long_words=False, break_on_hyphens=False)
+    ends = list(accumulate(map(len, lines)))
+    return list(text.divide(ends[:-1]))
+
+
+def continued(line: Text, indent: int) -> Text:
+    """A further line of a text, which may begin with the blank at which the text was broken."""
+    blanks = len(line.plain) - len(line.plain.lstrip())
+    return Text(" " * indent).append_text(line[blanks:])
 
 
 def fitting(text: str, indent: int = 0) -> str:
@@ -75,12 +116,143 @@ def emit(data: object) -> None:
     sys.stdout.write(text + "\n")
 
 
-def table(*columns: str, right: Iterable[str] = ()) -> Table:
-    """An unruled table; columns named in `right` hold numbers."""
-    made = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
-    for column in columns:
-        made.add_column(column, justify="right" if column in right else "left", no_wrap=True, overflow="ellipsis")
-    return made
+class Column(msgspec.Struct):
+    """A column of a listing. `least`: so many characters will do; `by_end`: those at the end."""
+
+    title: str
+    right: bool = False
+    least: int | None = None
+    by_end: bool = False
+    is_id: bool = False
+    wraps: bool = False
+
+
+class Listing:
+    """A table that fits its terminal. It is whole where there is room; else ids are shown by their ends, columns leave
+    in a given order, and texts end with an ellipsis."""
+
+    def __init__(self, columns: Iterable[Column], leave: Iterable[str] = ()) -> None:
+        self.columns = list(columns)
+        self.leave = tuple(leave)
+        self.rows: list[tuple[str | Text, ...]] = []
+
+    @property
+    def row_count(self) -> int:
+        return len(self.rows)
+
+    def add_row(self, *cells: str | Text) -> None:
+        self.rows.append(cells)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterable[RenderableType]:
+        yield self.fitted(options.max_width)
+
+    def fitted(self, width: int) -> Table:
+        """The table for a terminal of so many columns."""
+        cells = [[*map(text_of, row), *[Text()] * (len(self.columns) - len(row))] for row in self.rows]
+        parts = [Part(column, [row[place] for row in cells]) for place, column in enumerate(self.columns)]
+        if needed(parts) > width:
+            for part in parts:
+                part.shorten_ids()
+        left = parts if needed(parts) <= width else self.most_important(parts, width)
+        shrink(left, width)
+        made = Table(box=None, header_style="bold", pad_edge=False, padding=(0, GAP, 0, 0))
+        for part in left:
+            part.add_to(made)
+        for row in zip(*(part.shown() for part in left), strict=True):
+            made.add_row(*row)
+        return made
+
+    def most_important(self, parts: list[Part], width: int) -> list[Part]:
+        """As many as there is room for, and a last one that tells of the others."""
+        more = Part(Column("…"), [Text()] * len(self.rows))
+        left = [*parts, more]
+        for title in self.leave:
+            if needed(left) > width:
+                left = [part for part in left if part.title != title]
+        return parts if len(left) > len(parts) else left
+
+
+class Part:
+    """A column with its cells, and how wide it is shown."""
+
+    def __init__(self, column: Column, cells: list[Text]) -> None:
+        self.column, self.cells, self.title = column, cells, column.title
+        self.width = max(cell.cell_len for cell in (Text(column.title), *cells))
+        self.least = self.width if column.least is None else min(self.width, max(column.least, len(self.title)))
+
+    def shorten_ids(self) -> None:
+        if self.column.is_id:
+            self.width = self.least = min(self.width, unique_end({cell.plain for cell in self.cells}) + 1)
+
+    def add_to(self, made: Table) -> None:
+        overflow, justify = "fold" if self.column.wraps else "ellipsis", "right" if self.column.right else "left"
+        made.add_column(
+            self.title,
+            justify=justify,  # type: ignore[arg-type]
+            no_wrap=not self.column.wraps,
+            overflow=overflow,  # type: ignore[arg-type]
+            max_width=self.width,
+        )
+
+    def shown(self) -> list[Text]:
+        return [self.end_of(cell) if self.column.by_end else cell for cell in self.cells]
+
+    def end_of(self, cell: Text) -> Text:
+        return cell if cell.cell_len <= self.width else Text(f"…{cell.plain[1 - self.width :]}", style=cell.style)
+
+
+def text_of(cell: str | Text) -> Text:
+    return cell if isinstance(cell, Text) else Text(cell)
+
+
+def needed(parts: list[Part]) -> int:
+    """The columns of a terminal in which these can be shown."""
+    return sum(part.least + GAP for part in parts) - GAP
+
+
+def shrink(parts: list[Part], width: int) -> None:
+    """Make the widest narrower until all fit, or none can be."""
+    surplus = sum(part.width + GAP for part in parts) - GAP - width
+    while surplus > 0:
+        widest = max(parts, key=lambda part: part.width if part.width > part.least else 0)
+        if widest.width <= widest.least:
+            return
+        widest.width -= 1
+        surplus -= 1
+
+
+def unique_end(texts: set[str]) -> int:
+    """How many characters at the end tell these from each other."""
+    longest = max(map(len, texts), default=0)
+    for length in range(SHORTEST_END, longest):
+        if len({text[-length:] for text in texts}) == len(texts):
+            return length
+    return longest
+
+
+def table(
+    *titles: str,
+    right: Iterable[str] = (),
+    ids: Iterable[str] = (),
+    short: Mapping[str, int] | None = None,
+    wraps: Iterable[str] = (),
+    leave: Iterable[str] = (),
+) -> Listing:
+    """A listing. Columns named in `right` hold numbers, in `ids` ids; those in `short` are shown in so many characters
+    at least, and go on below in `wraps`; those in `leave` leave in this order where there is no room."""
+    least = dict(short or {})
+    columns = [
+        Column(
+            title,
+            right=title in right,
+            least=least.get(title),
+            by_end=title in ids or title in BY_END,
+            is_id=title in ids,
+            wraps=title in wraps,
+        )
+        for title in titles
+    ]
+    return Listing(columns, leave)
 
 
 def facts_table(facts: Iterable[tuple[str, str | Text]] = ()) -> Table:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import pty
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,8 @@ from dibs.cli.main import run
 
 PATIENCE = 40.0
 """Seconds after which something that should happen has not."""
+
+WIDTH = 80
 
 SHOP = """
 import asyncio
@@ -106,3 +111,25 @@ def finish(process: subprocess.Popen[str]) -> Answer:
         out, err = process.communicate()
         raise AssertionError(f"{process.args} hangs:\n{out}\n{err}") from None
     return Answer(process.returncode, out, err)
+
+
+def on_a_terminal(*arguments: str, **environment: str) -> str:
+    """What a command prints on a terminal of 80 columns; without colours, unless the environment says otherwise."""
+    ours, theirs = pty.openpty()
+    plain = {"COLUMNS": str(WIDTH), "TERM": "dumb", "NO_COLOR": "1"}
+    command = [sys.executable, "-m", "dibs", *arguments]
+    env = {**os.environ, **plain, **environment}
+    with subprocess.Popen(command, stdout=theirs, stderr=subprocess.PIPE, env=env) as process:
+        os.close(theirs)
+        printed = b""
+        with suppress(OSError):  # the other end is closed
+            while part := os.read(ours, 65_536):
+                printed += part
+        os.close(ours)
+        assert process.stderr is not None
+        assert process.wait(PATIENCE) == 0, process.stderr.read()
+    return printed.decode().replace("\r\n", "\n")
+
+
+def fits(text: str) -> bool:
+    return all(len(line) <= WIDTH for line in text.splitlines())

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import pty
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from cli_support import Cli, finish, start
+from cli_support import Cli, finish, on_a_terminal, start
 
 from dibs import Dibs
 from dibs.cli.codes import ExitCode
@@ -45,7 +41,7 @@ def test_a_directory_that_is_not_there(cli: Cli, place: Path) -> None:
         ("x = (\n", "other:app", 1, ["other", "SyntaxError"]),
         ("import sys\nsys.exit(3)\n", "other:app", 1, ["SystemExit"]),
         ("from dibs import Dibs\nx = Dibs('nosuch://')\n", "other:app", 1, ["InvalidOption", "nosuch"]),
-        ("app = 7\n", "other:app", 2, ["int", "not a Dibs app"]),
+        ("app = 7\n", "other:app", 2, ["is an int, not a Dibs app"]),
         ("from dibs import Dibs\nqueue = Dibs('memory://')\n", "other:quee", 2, ["'quee'", "'queue'"]),
         ("", "other", 2, ["no Dibs app"]),
         ("from dibs import Dibs\na = Dibs()\nb = Dibs()\n", "other", 2, ["other:a, other:b"]),
@@ -131,23 +127,11 @@ def test_a_reader_that_leaves_early_is_no_error(place: Path, shop: Dibs) -> None
     assert process.returncode == 0
 
 
-def on_a_terminal(*arguments: str, **environment: str) -> str:
-    """What a command prints when stdout is a terminal."""
-    ours, theirs = pty.openpty()
-    # Set to a value that knows colours: what starts the tests may have a dumb one.
-    env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "200", **environment}
-    subprocess.run([sys.executable, "-m", "dibs", *arguments], stdout=theirs, env=env, check=True)
-    os.close(theirs)
-    text = os.read(ours, 100_000).decode()
-    os.close(ours)
-    return text
-
-
-def test_colour_on_a_terminal_only(shop: Dibs, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("NO_COLOR", raising=False)
+def test_colour_on_a_terminal_only(shop: Dibs, cli: Cli) -> None:
     shop.task_named("shop.send").enqueue(to="ada")
-    assert "\x1b[33m" in on_a_terminal("tasks", "list")
-    assert "\x1b[33m" not in on_a_terminal("tasks", "list", NO_COLOR="1")
+    # A terminal that knows colours: what starts the tests may have a dumb one.
+    assert "\x1b[33m" in on_a_terminal("tasks", "list", TERM="xterm-256color", NO_COLOR="")
+    assert "\x1b[33m" not in on_a_terminal("tasks", "list", TERM="xterm-256color")
     assert "\x1b" not in cli("tasks", "list").out
 
 

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import pty
 import re
-import subprocess
-import sys
 import time
-from contextlib import suppress
 from typing import Any
 
 import pytest
-from cli_support import PATIENCE, Cli
+from cli_support import Cli, fits, on_a_terminal
 from test_store_commands import do_chores
 from test_tasks import enqueue, work
 
@@ -26,13 +21,6 @@ from dibs.client.tasks import Acted, Count, Filter
 from dibs.core.states import State
 from dibs.core.task import Failure
 from dibs.core.times import EPOCH, HOUR
-
-WIDTH = 80
-
-
-def fits(text: str) -> bool:
-    return all(len(line) <= WIDTH for line in text.splitlines())
-
 
 # One task.
 
@@ -147,7 +135,7 @@ def test_an_act_goes_on_where_counting_stopped(capsys: pytest.CaptureFixture[str
 
     done = act_on_all("Cancel", act, dry_run=False, yes=True, wait=True)
     assert done == Acted(3, 3, False)
-    tell_all("cancel", act(dry_run=True), False, False)
+    tell_all("cancel", act(dry_run=True), no_wait=False, as_json=False, dry_run=True)
     assert capsys.readouterr().out == "0 or more matched; all of them would be cancelled.\n"
 
 
@@ -330,22 +318,6 @@ def test_late_chores(cli: Cli, shop: Dibs) -> None:
 
 
 # On a terminal.
-
-
-def on_a_terminal(*arguments: str) -> str:
-    """What a command prints on a terminal of 80 columns."""
-    ours, theirs = pty.openpty()
-    environment = {**os.environ, "COLUMNS": str(WIDTH), "TERM": "dumb", "NO_COLOR": "1"}
-    command = [sys.executable, "-m", "dibs", *arguments]
-    with subprocess.Popen(command, stdout=theirs, stderr=subprocess.PIPE, env=environment) as process:
-        os.close(theirs)
-        printed = b""
-        with suppress(OSError):  # the other end is closed
-            while part := os.read(ours, 65_536):
-                printed += part
-        os.close(ours)
-        assert process.wait(PATIENCE) == 0
-    return printed.decode().replace("\r\n", "\n")
 
 
 def test_a_terminal_gets_lines_that_fit(shop: Dibs) -> None:

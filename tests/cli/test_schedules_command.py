@@ -65,10 +65,11 @@ def test_add_without_the_app(cli: Cli, shop: Dibs) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((), ["cron", "every"]),
+        ((), ["--cron", "--every"]),
+        (("--every", "5m", "--tz", "UTC"), ["--tz goes with --cron only"]),
         (("--every", "soon"), ["'soon'", "duration"]),
         (("--cron", "61 * * * *"), ["'61'", "minute"]),
-        (("--every", "5m", "--catch-up", "some"), ["catch_up", "skip, one, all"]),
+        (("--every", "5m", "--catch-up", "some"), ["--catch-up", "'skip', 'one', 'all'"]),
         (("--every", "5m", "number=1"), ["no parameter 'number'"]),
         (("--every", "5m", "--jitter", "10m"), ["jitter"]),
         (("--cron", "* * * * *", "--tz", "Europe/Zuerich"), ["Europe/Zurich"]),

@@ -22,7 +22,7 @@ def test_one_run(cli: Cli) -> None:
     assert (answer.code, answer.err) == (0, "")
     lines = answer.out.splitlines()
     assert lines[0].startswith("2,000 tasks within 4 min (made up, steady, 8 per second, seed 0)")
-    assert "2 workers × 4 = 8 slots; settings: aging=60 fair=true" in lines
+    assert "2 workers × 4 = 8 slots; settings: aging=1m fair=true" in lines
     first = [line.split()[0] for line in lines if line]
     for word in ("utilisation", "critical", "normal", "low", "all", "tenant-1", "OVERTAKEN", "backlog"):
         assert word in first

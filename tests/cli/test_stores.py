@@ -12,6 +12,7 @@ from test_every_door import COMMANDS, words
 from test_postgres_commands import query, schema_of
 
 from dibs import Dibs
+from servers import redis as redis_servers
 from servers.postgres import new_url
 
 CREATING = {"enqueue", "schedules add", "queues set", "migrate", "bench", "demo", "serve"}
@@ -142,3 +143,12 @@ def test_no_error_prints_a_password(cli: Cli, url: str, monkeypatch: pytest.Monk
 def test_an_app_does_not_show_its_password(tmp_path: Path) -> None:
     assert repr(Dibs(f"postgresql://u:{SECRET}@h/x")) == "<Dibs postgresql://u:***@h/x>"
     assert repr(Dibs(f"sqlite:///{tmp_path}/a.db")) == f"<Dibs sqlite:///{tmp_path}/a.db>"
+
+
+def test_looking_creates_nothing_in_redis(cli: Cli, place: Path) -> None:
+    server = redis_servers.server()
+    url = f"{server.url}?prefix={place.name}"
+    for name in LOOKING:
+        if name != "backup":  # refused before it opens the store
+            cli(*line(name, url)).refused(1, "there is no store in Redis at", place.name)
+    assert server.command("KEYS", f"*{place.name}*") == []

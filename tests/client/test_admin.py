@@ -62,7 +62,7 @@ def test_a_queue_exists_from_its_first_task_on(shop: Dibs) -> None:
     add(shop, 2, queue="mail")
     (info,) = shop.queues.list()
     assert (info.name, info.state, info.counts[State.PENDING]) == ("mail", QueueState.ACTIVE, 2)
-    assert str(info.bound).startswith("600 s per point of priority")
+    assert str(info.bound).startswith("10 min per point of priority")
 
 
 def test_settings_change_one_by_one(shop: Dibs) -> None:

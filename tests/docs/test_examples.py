@@ -22,7 +22,7 @@ PRINTS = {
     "priorities": [
         "urgent first: alarm, thumbnail, report",
         "with ageing: alarm, thumbnail, high after 6 h, report, high after 7 h",
-        "bound: 600 s per point of priority: at most 78,000 s",
+        "bound: 10 min per point of priority: at most 21 h 40 min",
         "low can be overtaken by high for: 6:40:00",
         "bound of a strict queue: none",
     ],

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from dibs.cli.kinds import TARGET
 from dibs.cli.options import TIME, json_option, with_store
 from dibs.client.app import Dibs
 from dibs.client.info import AuditLine
@@ -15,7 +16,7 @@ from dibs.core.humanize import format_exact_duration
 from dibs.core.options import brief
 from dibs.core.settings import DURATIONS
 from dibs.core.times import when
-from dibs.terminal import emit, errors, plain, say, when_text
+from dibs.terminal import emit, note, plain, say, when_text
 
 __all__ = ["audit"]
 
@@ -29,7 +30,7 @@ LONGEST_VALUE = 200
 @click.option("--limit", default=50, show_default=True, help="How many at most (1 to 1000).")
 @click.option("--actor", metavar="NAME", help="Done by this user or program.")
 @click.option("--act", metavar="ACT", help="Such as cancel, edit, 'replay matching' or 'set queue'.")
-@click.option("--target", metavar="TARGET", help="Done to this task, queue, worker or schedule.")
+@click.option("--target", metavar="TARGET", type=TARGET, help="Done to this task, queue, worker or schedule.")
 @click.option("--since", type=TIME, help="After this time, or within this duration.")
 @click.option("--before", type=int, metavar="N", help="Go on below this number, where an earlier page ended.")
 @json_option
@@ -58,16 +59,16 @@ def audit(
         chosen = (before, actor, act, target, since)
         say("Nothing was changed by hand." if chosen == (None,) * 5 else "No entry of the audit log matches.")
     if len(found) == limit:
-        errors().print(f"More: --before {found[-1].n}", soft_wrap=True)
+        note(f"More: --before {found[-1].n}")
 
 
 def show_line(line: AuditLine) -> None:
     """One entry: who did what, and below it what that changed."""
     say(f"{when_text(line.at)}  {line.actor}  {line.act}  {line.target}")
     if line.before or line.after:
-        say(f"    {changes_text(line.before, line.after)}")
+        say(f"    {changes_text(line.before, line.after)}", indent=4)
     if line.detail and not (line.before and line.after):
-        say(f"    {brief(line.detail, LONGEST_VALUE)}")
+        say(f"    {brief(line.detail, LONGEST_VALUE)}", indent=4)
     if len(line.ids) > 1:
         more = f" and {len(line.ids) - IDS_SHOWN:,} more" if len(line.ids) > IDS_SHOWN else ""
         say(f"    {', '.join(line.ids[:IDS_SHOWN])}{more}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import click
-from rich.table import Table
 from rich.text import Text
 
 from dibs.cli.options import json_option, with_store
@@ -11,7 +10,7 @@ from dibs.client.app import Dibs
 from dibs.client.info import ChoreInfo
 from dibs.core.chores import meaning_of
 from dibs.core.humanize import format_duration
-from dibs.terminal import age, emit, number, say, show, table
+from dibs.terminal import Listing, age, emit, number, say, show, table
 
 __all__ = ["chores"]
 
@@ -35,8 +34,9 @@ def chores(app: Dibs, as_json: bool) -> None:
             say(f"{chore.name} is late: {meaning_of(chore.name)}.")
 
 
-def chore_table(found: list[ChoreInfo]) -> Table:
-    made = table("CHORE", "LAST", "TOOK", "DONE", "TOTAL", "LEFT", "BEHIND", right=["TOOK", "DONE", "TOTAL"])
+def chore_table(found: list[ChoreInfo]) -> Listing:
+    counts = ["TOOK", "DONE", "TOTAL"]
+    made = table("CHORE", "LAST", *counts, "LEFT", "BEHIND", right=counts, leave=reversed(counts))
     for chore in found:
         made.add_row(
             Text(chore.name, style="red" if chore.late else ""),

@@ -8,14 +8,14 @@ import click
 from msgspec import structs
 from rich.text import Text
 
-from dibs.cli.options import bulk_command, filter_options, json_option, make_filter, with_store
+from dibs.cli.kinds import QUEUE
+from dibs.cli.options import dead_command, dead_options, json_option, make_filter, with_store
 from dibs.cli.tasks import act
 from dibs.client.app import Dibs
 from dibs.client.error_groups import MOST_GROUPED, ErrorGroup
 from dibs.client.tasks import Filter
 from dibs.core.states import State
-from dibs.errors import InvalidOption
-from dibs.terminal import age, emit, errors, fitting, say
+from dibs.terminal import age, emit, fitting, note, say
 
 __all__ = ["dead"]
 
@@ -26,7 +26,7 @@ def dead() -> None:
 
 
 @dead.command("list")
-@filter_options
+@dead_options
 @json_option
 @with_store
 def list_dead(app: Dibs, /, as_json: bool, **given: Any) -> None:
@@ -46,7 +46,7 @@ def list_dead(app: Dibs, /, as_json: bool, **given: Any) -> None:
     for each in groups:
         show_group(each)
     if more:
-        errors().print(f"Only the newest {MOST_GROUPED:,} are grouped: choose some with --queue, --name or --since.")
+        note(f"Only the newest {MOST_GROUPED:,} are grouped: choose some with --queue, --name or --since.")
 
 
 def show_group(each: ErrorGroup) -> None:
@@ -61,40 +61,38 @@ def show_group(each: ErrorGroup) -> None:
 
 
 @dead.command()
-@click.option("--into", metavar="QUEUE", help="Run them in this queue instead of their own.")
+@click.option("--into", metavar="QUEUE", type=QUEUE, help="Run them in this queue instead of their own.")
 @click.option("--keep-attempts", is_flag=True, help="Don't start counting attempts and losses from zero.")
-@bulk_command
+@dead_command
 def replay(app: Dibs, /, task_ids: tuple[str, ...], into: str | None, keep_attempts: bool, **given: Any) -> int:
     """Run dead tasks again: by id, or --all that match.
 
     --since and --before are about the time of death.
     """
-    check_state(given)
+    by_death(given)
     return act(app, "replay", task_ids, given, queue=into, reset=not keep_attempts)
 
 
 @dead.command()
-@bulk_command
+@dead_command
 def purge(app: Dibs, /, task_ids: tuple[str, ...], **given: Any) -> int:
     """Delete dead tasks for good: by id, or --all that match.
 
     --since and --before are about the time of death.
     """
-    check_state(given)
+    by_death(given)
     if given["everything"]:
         given["state"] = (State.DEAD,)
     return act(app, "purge", task_ids, given)
 
 
-def check_state(given: dict[str, Any]) -> None:
-    """Check that dead tasks are meant; times are those of their deaths."""
-    if any(state != State.DEAD for state in given["state"]):
-        raise InvalidOption("this command is about dead tasks: leave --state out.")
+def by_death(given: dict[str, Any]) -> None:
+    """Times are those of their deaths."""
     for created, ended in (("created_after", "ended_after"), ("created_before", "ended_before")):
         if given[ended] is None:
             given[ended], given[created] = given[created], None
 
 
 def only_dead(given: dict[str, Any]) -> Filter:
-    check_state(given)
+    by_death(given)
     return structs.replace(make_filter(given), state=State.DEAD)

@@ -17,7 +17,7 @@ from dibs.demo.view import View, show_summary
 from dibs.engines.open import shown_url
 from dibs.engines.values import Feature
 from dibs.errors import InvalidOption
-from dibs.terminal import emit, errors, out
+from dibs.terminal import emit, note, out
 from dibs.worker_processes import WorkerNotStarted
 
 
@@ -53,7 +53,7 @@ def demo(count: int, workers: int, url: str | None, as_json: bool) -> int:
         raise
     finally:
         if kept:
-            errors().print(f"The workers' logs are in {logs}.", soft_wrap=True)
+            note(f"The workers' logs are in {logs}.")
         else:
             shutil.rmtree(logs, ignore_errors=True)
     if as_json:

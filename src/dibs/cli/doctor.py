@@ -64,7 +64,7 @@ def show_finding(finding: Finding) -> None:
     line = Text(f"{mark} ", style=colour).append(finding.title, style="default")
     if finding.detail:
         line.append(f": {finding.detail}", style="bright_black" if finding.level is Level.OK else "default")
-    say(line)
+    say(line, indent=2)
 
 
 def examine(app: Dibs, *, full: bool) -> list[Finding]:
@@ -127,9 +127,9 @@ def look_at(queue: QueueInfo, workers: list[WorkerInfo], oldest: float | None) -
     if pending and not any(queue.name in worker.queues for worker in workers):
         found.append(Finding(Level.WARNING, title, f"no worker serves it, and tasks are pending: {pending:,}"))
     if pending and queue.state is QueueState.PAUSED:
-        found.append(Finding(Level.WARNING, title, f"is paused with {pending:,} tasks pending"))
+        found.append(Finding(Level.WARNING, title, f"is paused, and tasks are pending: {pending:,}"))
     if queue.stale:
-        detail = f"{queue.stale:,} tasks are still ranked by earlier settings; the leading worker ranks them again"
+        detail = f"tasks still ranked by earlier settings: {queue.stale:,}; the leading worker ranks them again"
         found.append(Finding(Level.WARNING, title, detail))
     limit = BACKLOG * queue.settings.aging / SECOND
     if oldest is not None and queue.settings.policy is Policy.AGING and oldest > limit:

@@ -8,11 +8,12 @@ import click
 import msgspec
 
 from dibs.cli.codes import ExitCode
+from dibs.cli.kinds import PRIORITY, QUEUE, TASK, TASK_NAME, made_whole
+from dibs.cli.loading import open_store
 from dibs.cli.options import (
     LATER,
     SPAN,
     json_option,
-    open_store,
     parse_metadata,
     parse_pairs,
     parse_value,
@@ -36,16 +37,18 @@ __all__ = ["enqueue", "new_task", "print_enqueued", "wanted"]
 
 
 @click.command()
-@click.argument("name", metavar="TASK")
+@click.argument("name", metavar="TASK", type=TASK_NAME)
 @click.argument("pairs", metavar="[NAME=VALUE]...", nargs=-1)
 @click.option("--args", "arguments", metavar="JSON", help="The arguments as one JSON object.")
-@click.option("--queue", help="The queue; needed without --app.")
-@click.option("--priority", metavar="PRIORITY", help="0 to 100, or critical, high, normal, low.")
+@click.option("--queue", type=QUEUE, help="The queue; needed without --app.")
+@click.option("--priority", metavar="PRIORITY", type=PRIORITY, help="0 to 100, or critical, high, normal, low.")
 @click.option("--delay", type=SPAN, help="Run it this much later.")
 @click.option("--at", type=LATER, help="Run it at this time.")
 @click.option("--deadline", type=LATER, help="When it should be done; it becomes more urgent as this nears.")
 @click.option("--expires", type=LATER, help="Cancel it unless it has started by then.")
-@click.option("--after", multiple=True, metavar="ID", help="Wait for this task to complete; may be repeated.")
+@click.option(
+    "--after", multiple=True, metavar="ID", type=TASK, help="Wait for this task to complete; may be repeated."
+)
 @click.option("--per", metavar="PARTITION", help="The partition whose limits hold for it.")
 @click.option("--tenant", help="Whose share of a fair queue it is charged to.")
 @click.option("--retries", type=int, help="How often a failed run is tried again.")
@@ -76,11 +79,11 @@ def enqueue(
     options apply; without it, --queue is needed and nothing is checked.
     """
     with open_store(url, app_spec, create=True) as app:
-        new, options = new_task(app, app_spec, name, pairs, arguments, wanted(given))
+        new, options = new_task(app, name, pairs, arguments, wanted(made_whole(app, given)))
         answer = enqueue_new(app.hub, new, options)
         is_duplicate = answer.outcome is EnqueueOutcome.DUPLICATE
         handle = app._handle(answer.id, new.queue, app.hub.definitions.get(new.name), is_duplicate)
-        return print_enqueued(app, handle, name, wait, as_json)
+        return print_enqueued(app, handle, new.name, wait, as_json)
 
 
 def wanted(given: dict[str, Any]) -> dict[str, Any]:
@@ -95,10 +98,10 @@ def wanted(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def new_task(
-    app: Dibs, spec: str | None, name: str, pairs: tuple[str, ...], arguments: str | None, options: dict[str, Any]
+    app: Dibs, name: str, pairs: tuple[str, ...], arguments: str | None, options: dict[str, Any]
 ) -> tuple[NewTask, Options]:
     """A task by its name, with its options: the app's own, or one that the worker that runs it has to check."""
-    if spec is not None:
+    if app.hub.definitions or app.allow:
         task = app.task_named(name).using(**options)
         return task.call(**arguments_of(pairs, arguments, task.definition.signature)).new, task.options
     if options["queue"] is None:
@@ -136,6 +139,9 @@ def print_enqueued(app: Dibs, handle: Handle[Any], name: str, wait: float | None
         known = " (the key already stands for this task)" if handle.duplicate else ""
         emit(data) if as_json else say(f"{handle.id}{known}")
         return ExitCode.OK
-    ended = follow(app, [handle], wait, quiet=as_json)[0]
-    emit({**data, "task": ended}) if as_json else say(ending(ended))
-    return ExitCode.OK if ended.state is State.COMPLETED else ExitCode.FAILED
+    try:
+        (info,) = follow(app, [handle], wait, quiet=as_json)
+    except TimeoutError:
+        info = handle.refresh()
+    emit({**data, "task": info}) if as_json else say(ending(info))
+    return ExitCode.OK if info.state is State.COMPLETED else ExitCode.FAILED

@@ -9,20 +9,23 @@ from typing import Any
 import click
 import msgspec
 
+from dibs.cli.kinds import QUEUE, TOPIC
 from dibs.cli.options import json_option, with_store
 from dibs.client.app import Dibs
 from dibs.client.events import EventInfo
-from dibs.terminal import errors, plain, say
+from dibs.terminal import note, plain, say
 
 __all__ = ["events"]
 
 FIRST = ("name", "task_id", "queue", "worker")
 """What is shown without its name."""
+CLOCK = 14
+"""Characters of the time in front of an event."""
 
 
 @click.command()
-@click.argument("topics", metavar="[TOPIC]...", nargs=-1)
-@click.option("--queue", multiple=True, metavar="QUEUE", help="Of this queue; may be repeated.")
+@click.argument("topics", metavar="[TOPIC]...", nargs=-1, type=TOPIC)
+@click.option("--queue", multiple=True, metavar="QUEUE", type=QUEUE, help="Of this queue; may be repeated.")
 @click.option("--limit", type=click.IntRange(1, 1_000_000), help="Leave after so many.")
 @click.option("--cursor", help="Go on after an earlier event: its cursor, from --json.")
 @json_option
@@ -39,7 +42,7 @@ def events(
     with suppress(KeyboardInterrupt):
         for number, event in enumerate(feed, 1):
             if event.missed:
-                errors().print("Some events before this one are gone.")
+                note("Some events before this one are gone.")
             write(event, as_json)
             if number == limit:
                 return
@@ -50,7 +53,7 @@ def write(event: EventInfo, as_json: bool) -> None:
         sys.stdout.write(msgspec.json.encode(event, enc_hook=str).decode() + "\n")
         sys.stdout.flush()
     else:
-        say(line(event))
+        say(line(event), indent=CLOCK)
 
 
 def line(event: EventInfo) -> str:

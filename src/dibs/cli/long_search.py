@@ -8,6 +8,7 @@ from uuid import UUID
 from rich.status import Status
 
 from dibs.client.app import Dibs
+from dibs.client.humanize import number
 from dibs.client.info import TaskInfo
 from dibs.client.tasks import Filter
 from dibs.core.times import when
@@ -46,7 +47,7 @@ class Found:
         return self.cursor is not None and len(self.tasks) < limit
 
     def how_far(self) -> str:
-        looked = f"Looked at {self.visited:,} tasks"
+        looked = f"Looked at {number(self.visited, 'task')}"
         if self.cursor is None:
             return f"{looked}, to the oldest."
         at = made_at(self.cursor)

@@ -13,9 +13,12 @@ import click
 from dibs.cli.codes import ExitCode
 from dibs.core.options import brief
 from dibs.errors import DibsError, Refused, UsageError
+from dibs.terminal import note
 from dibs.version import __version__
 
 __all__ = ["cli", "main", "run"]
+
+TRACEBACK = "--traceback"
 
 COMMANDS = {
     "worker": "dibs.cli.worker:worker",
@@ -66,12 +69,13 @@ class Root(click.Group):
     cls=Root, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}, no_args_is_help=True
 )
 @click.version_option(__version__, "-V", "--version", prog_name="dibs")
-@click.option("--traceback", is_flag=True, help="Show where an error came from, for bug reports.")
+@click.option(TRACEBACK, is_flag=True, help="Show where an error came from, for bug reports.")
 def cli(traceback: bool) -> None:
     """A priority task queue: first dibs to the most urgent task.
 
-    Commands find the store by --url, by --app, or by the environment variable DIBS_URL (sqlite:///tasks.db).
-    Try `dibs demo`.
+    Commands find the store by --url (sqlite:///tasks.db) or --app (MODULE:APP); else by the environment variables
+    DIBS_APP or DIBS_URL; else by app or url in [tool.dibs] of pyproject.toml, here or in a folder above; else they
+    take ./dibs.db. Ids may be given by their beginning or their end, as listings show them. Try `dibs demo`.
     """
 
 
@@ -83,6 +87,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run a command and give its exit code; errors are one sentence on stderr."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    with_traceback = TRACEBACK in given
+    if with_traceback:  # it is the root command's, but people add it to the line that failed
+        given.remove(TRACEBACK)
     try:
         answer = cli.main(given, prog_name="dibs", standalone_mode=False)
         sys.stdout.flush()
@@ -91,10 +98,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.OK
     except Exception as error:
-        if "--traceback" in given[:1]:
+        if with_traceback:
             raise
         message, code = explain(error)
-        click.echo(message, err=True)
+        tell(message, error)
         return code
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
@@ -104,8 +111,19 @@ def run(arguments: Sequence[str] | None = None) -> int:
 def explain(error: Exception) -> tuple[str, int]:
     """The message, of limited length, and the exit code for an error."""
     message, code = message_and_code(error)
-    is_help = isinstance(error, click.exceptions.NoArgsIsHelpError)
-    return message if is_help else brief(message), code
+    return message if is_help(error) else brief(message), code
+
+
+def tell(message: str, error: Exception) -> None:
+    """On stderr. Help has its own lines."""
+    if is_help(error):
+        click.echo(message, err=True)
+    else:
+        note(message)
+
+
+def is_help(error: Exception) -> bool:
+    return isinstance(error, click.exceptions.NoArgsIsHelpError)
 
 
 def message_and_code(error: Exception) -> tuple[str, int]:

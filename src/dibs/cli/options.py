@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial, wraps
-from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import click
 import msgspec
 from rich.status import Status
 
-from dibs.cli.loading import load_app
+from dibs.cli.kinds import PRIORITY, QUEUE, SCHEDULE, STATE, TASK, TASK_NAME, WORKER, WORKFLOW, made_whole
+from dibs.cli.loading import open_store
 from dibs.client.app import Dibs
 from dibs.client.steps import Progress, StepInfo
 from dibs.client.tasks import Acted, Count, Filter
@@ -22,21 +22,22 @@ from dibs.core.options import as_number, shown
 from dibs.core.states import State
 from dibs.core.times import LONGEST, SECOND
 from dibs.errors import InvalidOption
-from dibs.runtime.environment import default_url
-from dibs.terminal import emit, errors, say, status
+from dibs.terminal import emit, note, say, status
 
 __all__ = [
     "LATER",
     "SPAN",
     "TIME",
+    "UNITS",
     "act_on_all",
     "add_options",
     "agreed",
     "bulk_command",
+    "dead_command",
+    "dead_options",
     "filter_options",
     "json_option",
     "make_filter",
-    "open_store",
     "parse_metadata",
     "parse_pairs",
     "parse_value",
@@ -51,7 +52,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-DEFAULT_FILE = Path("dibs.db")
 UNITS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 SPAN_FORM = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|d|)")
 
@@ -109,25 +109,11 @@ def add_options(function: Function, *options: Callable[[Function], Function]) ->
     return function
 
 
-def open_store(url: str | None, app: str | None, *, create: bool = False) -> Dibs:
-    """The app, or one without tasks on the store that the URL or DIBS_URL names; `create`: there may be none yet."""
-    if url is not None and app is not None:
-        raise InvalidOption("--url and --app both name a store: give one of them.")
-    if app is None and not (url is not None or default_url() or create or DEFAULT_FILE.exists()):
-        raise InvalidOption(
-            f"no store is named, and there is no {DEFAULT_FILE.absolute()}: give --url sqlite:///tasks.db or "
-            "--app MODULE:APP, or set DIBS_URL."
-        )
-    opened = Dibs(url) if app is None else load_app(app)
-    opened.hub.creates = create
-    return opened
-
-
 def store_options(function: Function) -> Function:
     return add_options(
         function,
-        click.option("--url", metavar="URL", help="The store, such as sqlite:///tasks.db; otherwise DIBS_URL."),
-        click.option("--app", "app_spec", metavar="MODULE:APP", help="Use the store (and payload codec) of this app."),
+        click.option("--url", metavar="URL", help="The store, such as sqlite:///tasks.db."),
+        click.option("--app", "app_spec", metavar="MODULE:APP", help="The app whose store it is."),
     )
 
 
@@ -141,7 +127,7 @@ def with_store(function: Callable[Concatenate[Dibs, P], R], *, create: bool = Fa
     def run(url: str | None, app_spec: str | None, *args: P.args, **kwargs: P.kwargs) -> R:
         with open_store(url, app_spec) as app:
             app.hub.creates = create
-            return function(app, *args, **kwargs)
+            return function(app, *args, **made_whole(app, kwargs))
 
     return store_options(run)
 
@@ -153,7 +139,7 @@ def state_command(group: click.Group, thing: str, verb: str, state: str, text: s
     """Add a command that changes the state of a queue or schedule, such as `pause`."""
 
     @group.command(verb, help=text)
-    @click.argument("name", metavar=thing.upper())
+    @click.argument("name", metavar=thing.upper(), type={"queue": QUEUE, "schedule": SCHEDULE}[thing])
     @json_option
     @with_store
     def change(app: Dibs, name: str, as_json: bool) -> None:
@@ -192,19 +178,38 @@ def parse_metadata(pairs: tuple[str, ...]) -> dict[str, Any]:
 
 def filter_options(function: Function) -> Function:
     """--state, --queue, … as keyword arguments with the names of `Filter`'s fields, for `make_filter`."""
+    states = f"One of {', '.join(State)}; may be repeated."
     return add_options(
         function,
-        click.option("--state", multiple=True, metavar="STATE", help=f"One of {', '.join(State)}; may be repeated."),
-        click.option("--queue", multiple=True, metavar="QUEUE", help="In this queue; may be repeated."),
-        click.option("--name", multiple=True, metavar="TASK", help="Of this task name; may be repeated."),
+        click.option("--state", multiple=True, metavar="STATE", type=STATE, help=states),
+        dead_options,
+    )
+
+
+def dead_options(function: Function) -> Function:
+    """The same for dead tasks."""
+    return add_options(
+        function,
+        click.option("--queue", multiple=True, metavar="QUEUE", type=QUEUE, help="In this queue; may be repeated."),
+        click.option(
+            "--name", multiple=True, metavar="TASK", type=TASK_NAME, help="Of this task name; may be repeated."
+        ),
         click.option(
             "--min-priority",
             "priority_min",
             default="0",
             metavar="PRIORITY",
+            type=PRIORITY,
             help="At least this urgent (number or name).",
         ),
-        click.option("--max-priority", "priority_max", default="100", metavar="PRIORITY", help="At most this urgent."),
+        click.option(
+            "--max-priority",
+            "priority_max",
+            default="100",
+            metavar="PRIORITY",
+            type=PRIORITY,
+            help="At most this urgent.",
+        ),
         click.option("--since", "created_after", type=TIME, help="Created after this time, or within this duration."),
         click.option(
             "--before", "created_before", type=TIME, help="Created before this time, or longer ago than this duration."
@@ -213,8 +218,10 @@ def filter_options(function: Function) -> Function:
         click.option("--ended-before", type=TIME, help="Ended before this time, or longer ago than this duration."),
         click.option("--metadata", multiple=True, metavar="NAME=VALUE", help="With this metadata; may be repeated."),
         click.option("--key", metavar="KEY", help="With this idempotency key."),
-        click.option("--worker", metavar="WORKER", help="Run by this worker; not tasks that wait to run again."),
-        click.option("--workflow", metavar="WORKFLOW", help="Of this workflow."),
+        click.option(
+            "--worker", metavar="WORKER", type=WORKER, help="Run by this worker; not tasks that wait to run again."
+        ),
+        click.option("--workflow", metavar="WORKFLOW", type=WORKFLOW, help="Of this workflow."),
         click.option("--tenant", metavar="TENANT", help="Of this tenant."),
         click.option("--partition", metavar="PARTITION", help="Of this partition (per=)."),
         click.option("--text", default="", help="Text in arguments, errors or notes."),
@@ -223,25 +230,32 @@ def filter_options(function: Function) -> Function:
 
 def make_filter(given: dict[str, Any]) -> Filter:
     """The filter that the options of `filter_options` describe; takes them out of `given`."""
-    chosen = {name: given.pop(name) for name in Filter.__struct_fields__}
+    chosen = {name: given.pop(name, ()) for name in Filter.__struct_fields__}
     chosen["metadata"] = parse_metadata(chosen["metadata"])
     for name in ("priority_min", "priority_max"):
         chosen[name] = as_number(chosen[name])
     return Filter(**chosen)
 
 
-def bulk_command(function: Callable[Concatenate[Dibs, P], R]) -> Callable[..., R]:
+def bulk_command(
+    function: Callable[Concatenate[Dibs, P], R], filters: Callable[[Any], Any] = filter_options
+) -> Callable[..., R]:
     """For a command on tasks: ids, or --all with filters; --dry-run, --yes, --no-wait, --json and the store."""
     return add_options(
         with_store(function),
-        click.argument("task_ids", metavar="[ID]...", nargs=-1),
+        click.argument("task_ids", metavar="[ID]...", nargs=-1, type=TASK),
         click.option("--all", "everything", is_flag=True, help="All tasks that match the filters, instead of ids."),
         click.option("--dry-run", is_flag=True, help="Say how many would be changed, and change nothing."),
         click.option("--yes", "-y", is_flag=True, help="Don't ask."),
         click.option("--no-wait", is_flag=True, help="With --all: let it go on in the background (dibs steps)."),
-        filter_options,
+        filters,
         json_option,
     )
+
+
+def dead_command(function: Callable[Concatenate[Dibs, P], R]) -> Callable[..., R]:
+    """The same for a command on dead tasks."""
+    return bulk_command(function, dead_options)
 
 
 def act_on_all(verb: str, act: Callable[..., Acted], *, dry_run: bool, yes: bool, wait: bool) -> Acted | None:
@@ -271,7 +285,7 @@ def progress_of(what: str) -> Iterator[Progress]:
             yield show_progress
         except KeyboardInterrupt:
             for step_id in steps:
-                errors().print(f"It goes on in the background: dibs steps wait {step_id}", soft_wrap=True)
+                note(f"It goes on in the background: dibs steps wait {step_id}")
             raise
 
 
@@ -282,5 +296,5 @@ def agreed(question: str) -> bool:
     except click.Abort:
         yes = False
     if not yes:
-        errors().print("Nothing was changed.")
+        note("Nothing was changed.")
     return yes

@@ -8,7 +8,7 @@ from typing import Any
 import click
 from msgspec import structs
 
-from dibs.cli.options import SPAN, parse_pairs, parse_value
+from dibs.cli.options import SPAN, UNITS, parse_pairs, parse_value
 from dibs.client.queues import QueueChanges
 from dibs.core.limits import Scope, limit_of
 from dibs.core.settings import DURATIONS, Defaults, Limit, QueueSettings
@@ -42,7 +42,20 @@ def settings_text(settings: QueueSettings) -> str:
     """What differs from the defaults."""
     default = settings_data(QueueSettings())
     changed = {name: value for name, value in settings_data(settings).items() if value != default[name]}
-    return " ".join(f"{name}={plain(value)}" for name, value in changed.items()) or "all defaults"
+    return " ".join(f"{name}={value_text(name, value)}" for name, value in changed.items()) or "all defaults"
+
+
+def value_text(name: str, value: Any) -> str:
+    """A setting as `dibs queues set` takes it."""
+    if value is None:
+        return "none"
+    return span_text(value) if name in DURATIONS else plain(value)
+
+
+def span_text(seconds: float) -> str:
+    """In the largest unit in which it is whole: 90s, 15m, 2h, 1d."""
+    unit = next((unit for unit in ("d", "h", "m") if seconds and seconds % UNITS[unit] == 0), "s")
+    return f"{seconds / UNITS[unit]:g}{unit}"
 
 
 def setting_value(name: str, text: str) -> Any:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 import click
-from rich.table import Table
 from rich.text import Text
 
 from dibs.cli.codes import ExitCode
+from dibs.cli.kinds import QUEUE, SETTING
 from dibs.cli.options import SPAN, agreed, json_option, state_command, with_new_store, with_store
 from dibs.cli.queue_settings import limit_lines, settings_data, settings_text, wanted_changes
 from dibs.client.app import Dibs
 from dibs.client.humanize import figures, subject
+from dibs.client.humanize import number as numbered
 from dibs.client.queues import QueueChanges, QueueInfo, TenantInfo
 from dibs.client.series import Percentiles
 from dibs.client.stats import QueueStats
@@ -21,9 +23,9 @@ from dibs.core.settings import QueueSettings
 from dibs.core.states import WAITING, State
 from dibs.engines.figures import Counter
 from dibs.errors import InvalidOption
-from dibs.terminal import emit, facts_table, number, say, show, state_text, table
+from dibs.terminal import Listing, emit, facts_table, number, say, show, state_text, table
 
-__all__ = ["SHOWN", "full_text", "percentiles_text", "queue_data", "queues"]
+__all__ = ["SHOWN", "expendable", "full_text", "percentiles_text", "queue_data", "queues"]
 
 SHOWN = (
     State.PENDING,
@@ -35,6 +37,14 @@ SHOWN = (
     State.CANCELLED,
     State.DEAD,
 )
+LEAST_FIRST = (
+    State.CANCELLED,
+    State.COMPLETED,
+    State.BLOCKED,
+    State.SCHEDULED,
+    State.RETRYING,
+)
+"""States whose counts may be left out of a table where there is no room."""
 TENANTS = 10
 """Tenants of a fair queue that are shown."""
 
@@ -58,12 +68,11 @@ def list_queues(app: Dibs, as_json: bool) -> None:
         show(queue_table(found))
 
 
-def queue_table(found: list[QueueInfo]) -> Table:
-    names = [state.upper() for state in SHOWN]
-    made = table("QUEUE", "STATE", "POLICY", *names, right=names)
+def queue_table(found: list[QueueInfo]) -> Listing:
     stale = any(info.stale for info in found)
-    if stale:
-        made.add_column("TO RE-RANK", justify="right")
+    names = [*(state.upper() for state in SHOWN), *(["TO RE-RANK"] if stale else [])]
+    leave = ["POLICY", *expendable(info.counts for info in found)]
+    made = table("QUEUE", "STATE", "POLICY", *names, right=names, short={"QUEUE": 16}, leave=leave)
     for info in found:
         row: list[str | Text] = [info.name, state_text(info.state), info.settings.policy]
         row += [number(info.counts[state]) for state in SHOWN]
@@ -71,8 +80,15 @@ def queue_table(found: list[QueueInfo]) -> Table:
     return made
 
 
+def expendable(counts: Iterable[Mapping[State, int]]) -> list[str]:
+    """The columns of states in the order in which they may leave: first those without any task."""
+    used = {state for each in counts for state in State if each.get(state)}
+    states = [*sorted(LEAST_FIRST, key=lambda state: state in used), State.RUNNING]
+    return [state.upper() for state in states]
+
+
 @queues.command("show")
-@click.argument("name", metavar="QUEUE")
+@click.argument("name", metavar="QUEUE", type=QUEUE)
 @click.option("--window", type=SPAN, default="1h", show_default=True, help="How far back the statistics go.")
 @json_option
 @with_store
@@ -112,7 +128,7 @@ def show_queue(app: Dibs, info: QueueInfo, stats: QueueStats, window: float) -> 
     if info.settings.fair:
         facts.add_row("tenants", tenants_text(app.queues.tenants(info.name, TENANTS)))
     if info.stale:
-        facts.add_row("to re-rank", f"{info.stale:,} waiting tasks are still ranked by earlier settings")
+        facts.add_row("to re-rank", f"{numbered(info.stale, 'waiting task')} still ranked by earlier settings")
     facts.add_row("oldest pending", format_duration(stats.oldest_pending_seconds))
     if tiers := [f"{n:,} {tier}" for tier, n in reversed(stats.priority_distribution.items()) if n]:
         facts.add_row("pending by tier", ", ".join(tiers))
@@ -167,8 +183,8 @@ def percentiles_text(values: Percentiles) -> str:
 
 
 @queues.command("set")
-@click.argument("name", metavar="QUEUE")
-@click.argument("changes", metavar="[NAME=VALUE]...", nargs=-1)
+@click.argument("name", metavar="QUEUE", type=QUEUE)
+@click.argument("changes", metavar="[NAME=VALUE]...", nargs=-1, type=SETTING)
 @click.option(
     "--per-task",
     multiple=True,
@@ -214,7 +230,7 @@ def set_queue(
         return
     say(f"Queue {name!r}: {settings_text(info.settings)}.")
     if info.stale:
-        say(f"{info.stale:,} waiting tasks are still to be ranked again by a worker.")
+        say(f"{numbered(info.stale, 'waiting task')} still to be ranked again by a worker.")
 
 
 state_command(queues, "queue", "pause", "paused", "Hand out nothing; tasks are still enqueued and age.")
@@ -223,7 +239,7 @@ state_command(queues, "queue", "drain", "draining", "Take no new tasks; finish t
 
 
 @queues.command()
-@click.argument("name", metavar="QUEUE")
+@click.argument("name", metavar="QUEUE", type=QUEUE)
 @click.option("--force", is_flag=True, help="Even if it has unfinished tasks: waiting ones become dead.")
 @click.option("--yes", "-y", is_flag=True, help="Don't ask.")
 @json_option
@@ -232,7 +248,7 @@ def delete(app: Dibs, name: str, force: bool, yes: bool, as_json: bool) -> int:
     """Delete a queue with its settings."""
     counts = app.queues.get(name).counts
     waiting = sum(counts[state] for state in WAITING)
-    question = f"Delete queue {name!r} and make its {waiting:,} waiting tasks dead?"
+    question = f"Delete queue {name!r} and make {numbered(waiting, 'waiting task')} dead?"
     if force and waiting and not yes and not agreed(question):
         return ExitCode.FAILED
     app.queues.delete(name, force=force)

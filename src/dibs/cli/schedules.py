@@ -6,22 +6,25 @@ from datetime import UTC, datetime
 from typing import Any
 
 import click
-from rich.table import Table
 from rich.text import Text
 
 from dibs.cli.enqueue import new_task, print_enqueued, wanted
-from dibs.cli.options import SPAN, json_option, open_store, state_command, store_options, with_store
+from dibs.cli.kinds import PRIORITY, QUEUE, SCHEDULE, TASK_NAME
+from dibs.cli.loading import open_store
+from dibs.cli.options import SPAN, json_option, state_command, store_options, with_store
 from dibs.client.app import Dibs
 from dibs.client.schedule_template import as_template
 from dibs.client.schedules import ScheduleInfo
 from dibs.core.humanize import format_duration
 from dibs.core.recurrence import CatchUp, Overlap, check_recurrence
 from dibs.errors import InvalidOption
-from dibs.terminal import age, emit, facts_table, number, plain, say, show, table, when_text
+from dibs.terminal import Listing, age, emit, facts_table, number, plain, say, show, table, when_text
 
 __all__ = ["due_text", "schedules"]
 
 UPCOMING = 5
+CATCH_UP = click.Choice([each.value for each in CatchUp])
+OVERLAP = click.Choice([each.value for each in Overlap])
 
 
 @click.group()
@@ -43,8 +46,13 @@ def list_schedules(app: Dibs, as_json: bool) -> None:
         show(schedule_table(found))
 
 
-def schedule_table(found: list[ScheduleInfo]) -> Table:
-    made = table("SCHEDULE", "TASK", "WHEN", "NEXT", "LAST", "FIRED", "SKIPPED", "FROM", right=["FIRED", "SKIPPED"])
+def schedule_table(found: list[ScheduleInfo]) -> Listing:
+    made = table(
+        *("SCHEDULE", "TASK", "WHEN", "NEXT", "LAST", "FIRED", "SKIPPED", "FROM"),
+        right=["FIRED", "SKIPPED"],
+        short={"SCHEDULE": 20, "TASK": 14, "WHEN": 16},
+        leave=["FROM", "SKIPPED", "FIRED", "LAST", "TASK"],
+    )
     for info in found:
         made.add_row(
             info.name,
@@ -76,7 +84,7 @@ def source_text(info: ScheduleInfo) -> Text:
 
 
 @schedules.command("show")
-@click.argument("name", metavar="SCHEDULE")
+@click.argument("name", metavar="SCHEDULE", type=SCHEDULE)
 @json_option
 @with_store
 def show_one(app: Dibs, name: str, as_json: bool) -> None:
@@ -135,18 +143,30 @@ def moment(at: datetime) -> str:
 
 @schedules.command()
 @click.argument("name", metavar="SCHEDULE")
-@click.argument("task", metavar="TASK")
+@click.argument("task", metavar="TASK", type=TASK_NAME)
 @click.argument("pairs", metavar="[NAME=VALUE]...", nargs=-1)
 @click.option("--cron", help="When, as minute, hour, day, month, weekday: '30 2 * * mon-fri'.")
 @click.option("--tz", help="The time zone of --cron, such as Europe/Zurich.  [default: UTC]")
 @click.option("--every", type=SPAN, help="Instead of --cron: at a fixed rate, such as 5m.")
 @click.option("--jitter", type=SPAN, default="0", help="Start each task up to this much later.")
-@click.option("--catch-up", default="one", show_default=True, help="Fires missed while nothing ran: skip, one, all.")
+@click.option(
+    "--catch-up",
+    type=CATCH_UP,
+    default="one",
+    show_default=True,
+    help="Fires missed by all workers.",
+)
 @click.option("--catch-up-limit", default=100, show_default=True, help="With --catch-up all: so many at most.")
-@click.option("--overlap", default="allow", show_default=True, help="Fires while the last task is unfinished: skip.")
+@click.option(
+    "--overlap",
+    type=OVERLAP,
+    default="allow",
+    show_default=True,
+    help="Fires while the last task is unfinished.",
+)
 @click.option("--args", "arguments", metavar="JSON", help="The arguments as one JSON object.")
-@click.option("--queue", help="The queue; needed without --app.")
-@click.option("--priority", metavar="PRIORITY", help="0 to 100, or critical, high, normal, low.")
+@click.option("--queue", type=QUEUE, help="The queue; needed without --app.")
+@click.option("--priority", metavar="PRIORITY", type=PRIORITY, help="0 to 100, or critical, high, normal, low.")
 @click.option("--expires", type=SPAN, help="Cancel a task that has not started this long after its time.")
 @click.option("--per", metavar="PARTITION", help="The partition whose limits hold for its tasks.")
 @click.option("--tenant", help="Whose share of a fair queue they are charged to.")
@@ -171,12 +191,16 @@ def add(
     Arguments are given as with `dibs enqueue`. With --app they are checked against the task's signature and the task's
     own queue and options apply; without it, --queue is needed and nothing is checked.
     """
+    if (given["cron"] is None) == (given["every"] is None):
+        raise InvalidOption("say when, in one way: --cron '30 2 * * *' or --every 5m.")
+    if given["every"] is not None and given["tz"] is not None:
+        raise InvalidOption("--tz goes with --cron only: an interval is the same in every time zone.")
     times = {option: given.pop(option) for option in ("cron", "tz", "every", "jitter", "catch_up", "overlap")}
     recurrence = check_recurrence(**times, catch_up_limit=given.pop("catch_up_limit"))
     options = wanted(given)
     with open_store(url, app_spec, create=True) as app:
         there = {info.name: info for info in app.schedules.list()}.get(name)
-        template = as_template(app.hub, *new_task(app, app_spec, task, pairs, arguments, options))
+        template = as_template(app.hub, *new_task(app, task, pairs, arguments, options))
         info = app.schedules.put(name, recurrence, template)
         if as_json:
             emit(info)
@@ -187,7 +211,7 @@ def add(
 
 
 @schedules.command()
-@click.argument("name", metavar="SCHEDULE")
+@click.argument("name", metavar="SCHEDULE", type=SCHEDULE)
 @json_option
 @with_store
 def remove(app: Dibs, name: str, as_json: bool) -> None:

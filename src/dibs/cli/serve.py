@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import structs
 
-from dibs.cli.options import SPAN, open_store
+from dibs.cli.loading import open_store
+from dibs.cli.options import SPAN
 from dibs.cli.worker import own_command
 from dibs.client.app import Dibs
 from dibs.core.options import check_number, check_real, shown
@@ -49,7 +50,7 @@ FILE = FileType()
 
 @click.command()
 @click.argument("app_spec", metavar="[MODULE:APP]", required=False)
-@click.option("--url", metavar="URL", help="The store, such as sqlite:///tasks.db; otherwise DIBS_URL.")
+@click.option("--url", metavar="URL", help="The store, such as sqlite:///tasks.db.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", default=8642, show_default=True, help="The port to listen on; 0 takes a free one.")
 @click.option("--tokens", type=FILE, metavar="FILE", help="Require tokens: those that dibs tokens made.")
@@ -76,7 +77,8 @@ def serve(app_spec: str | None, url: str | None, workers: int, shared_port: int 
     """Serve a store over HTTP: to producers, workers and operators in any language.
 
     Listens on this machine only, unless --tokens says who may call. Serves the store of an app, which also declares
-    its schedules, or the one that --url or DIBS_URL names, or ./dibs.db; one that is not there is made. Besides
+    its schedules, or the one of --url; by default what the environment or pyproject.toml names, or ./dibs.db. A store
+    that is not there is made. Besides
     answering, it does what workers do for their store: it takes back lost tasks and fires schedules.
 
     Works until SIGTERM or SIGINT, then finishes requests within --shutdown-timeout; a second signal ends them at once.

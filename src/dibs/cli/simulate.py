@@ -12,7 +12,9 @@ from click.core import ParameterSource
 from msgspec import structs
 
 from dibs import simulation
-from dibs.cli.options import SPAN, add_options, json_option, open_store, parse_pairs, store_options
+from dibs.cli.kinds import QUEUE, SETTING
+from dibs.cli.loading import open_store
+from dibs.cli.options import SPAN, add_options, json_option, parse_pairs, store_options
 from dibs.cli.queue_settings import setting_value, settings_data, settings_text, wanted_changes
 from dibs.client.app import Dibs
 from dibs.core.options import check_number, check_real
@@ -27,7 +29,7 @@ from dibs.simulation.chart import picture
 from dibs.simulation.synthetic import Durations, Pattern
 from dibs.simulation.tables import show_outcomes
 from dibs.simulation.targets import Target, judge, parse_target
-from dibs.terminal import emit, errors, status
+from dibs.terminal import emit, note, status
 
 __all__ = ["simulate"]
 
@@ -86,7 +88,9 @@ def arrival_options(function: Function) -> Function:
         click.option("--names", default="work", show_default=True, help="Task names with their weights."),
         click.option("--partitions", default=0, show_default=True, help="Partitions (per=), all alike."),
         click.option("--seed", default=0, show_default=True, help="Another seed gives other tasks of the same kind."),
-        click.option("--from-queue", metavar="QUEUE", help="Instead: the completed tasks of this queue as they came."),
+        click.option(
+            "--from-queue", metavar="QUEUE", type=QUEUE, help="Instead: the completed tasks of this queue as they came."
+        ),
         click.option("--load", default=1.0, show_default=True, help="With --from-queue: so many times as fast."),
     )
 
@@ -103,7 +107,7 @@ def setting_options(function: Function) -> Function:
 
 
 @click.command()
-@click.argument("changes", metavar="[NAME=VALUE]...", nargs=-1)
+@click.argument("changes", metavar="[NAME=VALUE]...", nargs=-1, type=SETTING)
 @click.option("--workers", default=1, show_default=True, help="Workers.")
 @click.option("--concurrency", default=10, show_default=True, help="Tasks at once in each of them.")
 @arrival_options
@@ -161,7 +165,7 @@ def simulate(
     else:
         show_outcomes(source, outcomes, settings_text(outcomes[0].case.settings))
         if svg is not None:
-            errors().print(f"Drawn into {click.format_filename(svg)}.", soft_wrap=True)
+            note(f"Drawn into {click.format_filename(svg)}.")
 
 
 def seconds_of(text: str) -> float:

@@ -8,6 +8,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from dibs.cli.kinds import QUEUE
 from dibs.cli.options import SPAN, TIME, json_option, with_store
 from dibs.client.app import Dibs
 from dibs.client.series import Percentiles, Point
@@ -16,14 +17,12 @@ from dibs.core.humanize import format_duration, format_rate
 from dibs.core.settings import Tier
 from dibs.core.states import State
 from dibs.engines.figures import Counter
-from dibs.terminal import emit, facts_table, number, say, show, table
+from dibs.terminal import Listing, emit, facts_table, number, say, show, table
 
 __all__ = ["stats"]
 
 NAMES = 20
 """Task names and types of errors that are shown."""
-WIDEST = 22
-"""Characters of a task's name that are shown in a table of 80 columns."""
 FEW_POINTS = 24
 STEPS = (60, 300, 600, 1800, 3600, 4 * 3600, 12 * 3600, 24 * 3600)
 """Seconds a point, the first of which makes few points."""
@@ -40,7 +39,7 @@ FIGURES: dict[str, list[str]] = {
 
 
 @click.command()
-@click.argument("queue", required=False)
+@click.argument("queue", required=False, type=QUEUE)
 @click.option("--since", "start", type=TIME, default="1h", show_default=True, help="From this time, or this long ago.")
 @click.option("--until", "end", type=TIME, help="Until this time, or this long ago; otherwise until now.")
 @click.option("--resolution", type=SPAN, help="Time between two lines: whole minutes, such as 5m.")
@@ -89,9 +88,10 @@ def now_and_totals(found: QueueStats) -> Table:
     return facts
 
 
-def tier_table(found: QueueStats) -> Table:
+def tier_table(found: QueueStats) -> Listing:
     """Depth, age and totals of each tier that has seen a task."""
-    made = table("TIER", *FIGURES, "OLDEST", "WAIT P95", right=[*FIGURES, "OLDEST", "WAIT P95"])
+    columns = [*FIGURES, "OLDEST", "WAIT P95"]
+    made = table("TIER", *columns, right=columns, leave=["RUNNING", "ENQUEUED", "OLDEST"])
     for tier in reversed(Tier):
         if found.by_tier[tier]:
             waited, wait = found.oldest_by_tier[tier], found.wait_by_tier[tier]
@@ -99,12 +99,12 @@ def tier_table(found: QueueStats) -> Table:
     return made
 
 
-def name_table(found: QueueStats) -> Table:
+def name_table(found: QueueStats) -> Listing:
     """The tasks that were enqueued most often."""
     names = sorted(found.by_name, key=lambda name: (-found.by_name[name].get(Counter.ENQUEUED, 0), name))
-    made = table("TASK", *FIGURES, right=FIGURES)
+    made = table("TASK", *FIGURES, right=FIGURES, short={"TASK": 22}, leave=["RUNNING", "ENQUEUED"])
     for name in names[:NAMES]:
-        made.add_row(shortened(name), *figures(found.by_name[name]))
+        made.add_row(name, *figures(found.by_name[name]))
     if len(names) > NAMES:
         made.add_row(f"and {len(names) - NAMES:,} more")
     return made
@@ -114,21 +114,16 @@ def figures(of: dict[str, int]) -> list[Text]:
     return [number(sum(of.get(name, 0) for name in names)) for names in FIGURES.values()]
 
 
-def shortened(name: str) -> str:
-    """The end of a long name: what tells it from others of its module."""
-    return name if len(name) <= WIDEST else f"…{name[1 - WIDEST :]}"
-
-
-def error_table(found: QueueStats) -> Table:
-    made = table("TYPE", "FAILED ATTEMPTS", right=["FAILED ATTEMPTS"])
+def error_table(found: QueueStats) -> Listing:
+    made = table("TYPE", "FAILED ATTEMPTS", right=["FAILED ATTEMPTS"], short={"TYPE": 20})
     for kind, n in list(found.errors.items())[:NAMES]:
         made.add_row(kind, number(n))
     return made
 
 
-def series_table(points: list[Point], step: float) -> Table:
+def series_table(points: list[Point], step: float) -> Listing:
     columns = ("COMPLETED", "RATE", "FAILED", "DEAD", "CANCELLED", "WAIT P95", "RUN P95")
-    made = table("FROM", *columns, right=columns)
+    made = table("FROM", *columns, right=columns, leave=["CANCELLED", "RATE"])
     for point in points:
         made.add_row(
             f"{point.at.astimezone():%m-%d %H:%M}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from dibs.cli.kinds import STEP
 from dibs.cli.options import json_option, progress_of, with_store
 from dibs.client.app import Dibs
 from dibs.client.steps import StepInfo
@@ -31,7 +32,13 @@ def list_steps(app: Dibs, limit: int, as_json: bool) -> None:
     if not found:
         say("Nothing goes on in the background.")
         return
-    made = table("STEP", "ACT", "BY", "ASKED", "MATCHED", "CHANGED", "ENDED", right=["MATCHED", "CHANGED"])
+    made = table(
+        *("STEP", "ACT", "BY", "ASKED", "MATCHED", "CHANGED", "ENDED"),
+        right=["MATCHED", "CHANGED"],
+        ids=["STEP"],
+        short={"ACT": 14, "BY": 8},
+        leave=["MATCHED", "BY", "ASKED"],
+    )
     for info in found:
         matched, ended = str(Count(info.matched, info.more)), f"{age(info.ended_at)} ago" if info.is_done else "–"
         act = info.act if info.queue is None else f"{info.act} {info.queue}"
@@ -40,7 +47,7 @@ def list_steps(app: Dibs, limit: int, as_json: bool) -> None:
 
 
 @steps.command()
-@click.argument("step_id", metavar="STEP")
+@click.argument("step_id", metavar="STEP", type=STEP)
 @json_option
 @with_store
 def wait(app: Dibs, step_id: str, as_json: bool) -> None:

@@ -7,9 +7,9 @@ from datetime import datetime
 
 from msgspec import Struct
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
+from dibs.client.humanize import number
 from dibs.client.info import HistoryLine, TaskInfo
 from dibs.client.tasks import Prerequisite
 from dibs.client.why import Why
@@ -17,19 +17,23 @@ from dibs.core.graph import Rule
 from dibs.core.humanize import format_duration
 from dibs.core.states import State
 from dibs.engines.values import COUNT_LIMIT
-from dibs.terminal import UNREADABLE, age, facts_table, plain, show, state_text, table, when_text
+from dibs.terminal import UNREADABLE, Listing, age, facts_table, plain, show, state_text, table, when_text
 
 __all__ = ["FOLLOWERS_SHOWN", "Surroundings", "first_line", "peek_table", "show_task", "task_table"]
 
-NOTE_LIMIT = 80
 NEEDS_SHOWN = 20
 FOLLOWERS_SHOWN = 20
 
 
 def task_table(tasks: Sequence[TaskInfo]) -> None:
     """One line per task."""
-    made = table("ID", "STATE", "PRI", "QUEUE", "TASK", "AGE", "NOTE", right=["PRI", "AGE"])
-    made.columns[0].overflow = "fold"
+    made = table(
+        *("ID", "STATE", "PRI", "QUEUE", "TASK", "AGE", "NOTE"),
+        right=["PRI", "AGE"],
+        ids=["ID"],
+        short={"QUEUE": 8, "TASK": 14, "NOTE": 16},
+        leave=["PRI", "AGE", "QUEUE"],
+    )
     for info in tasks:
         made.add_row(
             info.id,
@@ -38,7 +42,7 @@ def task_table(tasks: Sequence[TaskInfo]) -> None:
             info.queue,
             info.name,
             age(info.created_at),
-            note_of(info)[:NOTE_LIMIT],
+            note_of(info),
         )
     show(made)
 
@@ -93,16 +97,16 @@ def show_task(info: TaskInfo, around: Surroundings) -> None:
     needs, history = around.needs, around.history
     if needs:
         show(Text("\nwaits for" if info.state is State.BLOCKED else "\nwaited for", style="bold"))
-        show(Padding(needs_table(needs), (0, 0, 0, 2)))
+        show(Padding.indent(needs_table(needs), 2))
     if around.followers:
         show(Text("\nfollowers, which wait for it", style="bold"))
-        show(Padding(followers_table(around.followers), (0, 0, 0, 2)))
+        show(Padding.indent(followers_table(around.followers), 2))
     if info.error is not None and info.error.traceback:
         show(Text("\nlast error", style="bold"))
-        show(Padding(Text(info.error.traceback.rstrip()), (0, 0, 0, 2)))
+        show(Padding.indent(Text(info.error.traceback.rstrip()), 2))
     if history:
         show(Text("\nhistory", style="bold"))
-        show(Padding(history_table(history), (0, 0, 0, 2)))
+        show(Padding.indent(history_table(history), 2))
 
 
 def facts_of(info: TaskInfo) -> list[tuple[str, str | Text]]:
@@ -165,7 +169,7 @@ def priority_text(info: TaskInfo) -> str:
 def retries_text(info: TaskInfo) -> str:
     if not info.failed_attempts:
         return str(info.retries)
-    return f"{info.retries}; {info.failed_attempts} of at most {info.retries + 1} attempts failed"
+    return f"{info.retries}; {info.failed_attempts} of at most {number(info.retries + 1, 'attempt')} failed"
 
 
 def progress_text(info: TaskInfo) -> str:
@@ -192,10 +196,9 @@ def moment(at: datetime | None) -> str:
     return f"{when_text(at)} ({distance if distance.startswith('in ') else f'{distance} ago'})"
 
 
-def needs_table(needs: Sequence[Prerequisite]) -> Table:
+def needs_table(needs: Sequence[Prerequisite]) -> Listing:
     """What a task waits for, open edges first."""
-    made = table("ID", "STATE", "TASK", "RULE")
-    made.columns[0].overflow = "fold"
+    made = table("ID", "STATE", "TASK", "RULE", ids=["ID"], short={"TASK": 14}, leave=["RULE"])
     for need in sorted(needs, key=lambda each: not each.is_open)[:NEEDS_SHOWN]:
         state = Text("pruned") if need.state is None else state_text(need.state)
         rule = need.rule if need.rule is Rule.IF_FAILED else f"otherwise {need.rule}"
@@ -205,10 +208,9 @@ def needs_table(needs: Sequence[Prerequisite]) -> Table:
     return made
 
 
-def followers_table(followers: Sequence[TaskInfo]) -> Table:
+def followers_table(followers: Sequence[TaskInfo]) -> Listing:
     """The oldest tasks that wait for one."""
-    made = table("ID", "STATE", "TASK", "QUEUE")
-    made.columns[0].overflow = "fold"
+    made = table("ID", "STATE", "TASK", "QUEUE", ids=["ID"], short={"TASK": 14, "QUEUE": 8}, leave=["QUEUE"])
     for info in followers[:FOLLOWERS_SHOWN]:
         made.add_row(info.id, state_text(info.state) if info.unreadable is None else UNREADABLE, info.name, info.queue)
     if len(followers) > FOLLOWERS_SHOWN:
@@ -218,15 +220,20 @@ def followers_table(followers: Sequence[TaskInfo]) -> Table:
 
 def position_text(ahead: int, starts_at: datetime | None) -> str:
     """How many tasks go before it, and when it should start as things go."""
-    number = f"more than {ahead:,}" if ahead >= COUNT_LIMIT else f"{ahead:,}"
-    tasks = "no task is ahead" if not ahead else f"{number} task{'s' * (ahead != 1)} ahead"
+    count = f"more than {ahead:,}" if ahead >= COUNT_LIMIT else f"{ahead:,}"
+    tasks = "no task is ahead" if not ahead else f"{count} task{'s' * (ahead != 1)} ahead"
     return tasks if starts_at is None or not ahead else f"{tasks}, should start {age(starts_at)}"
 
 
 def peek_table(tasks: Sequence[TaskInfo]) -> None:
     """The next tasks of one queue, in order."""
-    made = table("#", "ID", "PRI", "EFF", "TASK", "AGE", "NEXT STEP", right=["#", "PRI", "EFF", "AGE"])
-    made.columns[1].overflow = "fold"
+    made = table(
+        *("#", "ID", "PRI", "EFF", "TASK", "AGE", "NEXT STEP"),
+        right=["#", "PRI", "EFF", "AGE"],
+        ids=["ID"],
+        short={"TASK": 14},
+        leave=["NEXT STEP", "AGE", "PRI"],
+    )
     for place, info in enumerate(tasks, 1):
         effective = "" if info.effective_priority is None else f"{info.effective_priority:.1f}"
         step = "" if info.rerank_at is None else age(info.rerank_at)
@@ -234,10 +241,15 @@ def peek_table(tasks: Sequence[TaskInfo]) -> None:
     show(made)
 
 
-def history_table(history: Sequence[HistoryLine]) -> Table:
-    made = table("WHEN", "EVENT", "LEASE", "BY", "NOTE", right=["LEASE"])
-    made.columns[-1].no_wrap = False
-    made.columns[-1].overflow = "fold"
+def history_table(history: Sequence[HistoryLine]) -> Listing:
+    made = table(
+        *("WHEN", "EVENT", "LEASE", "BY", "NOTE"),
+        right=["LEASE"],
+        ids=["BY"],
+        short={"NOTE": 24},
+        wraps=["NOTE"],
+        leave=["LEASE", "BY"],
+    )
     for line in history:
         error = "" if line.error is None else f"{line.error.type}: {line.error.message}"
         note = ": ".join(part for part in (run_text(line), line.note, error) if part)

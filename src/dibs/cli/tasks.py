@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from dibs.cli.codes import ExitCode
+from dibs.cli.kinds import PRIORITY, QUEUE, TASK
 from dibs.cli.long_search import Found
 from dibs.cli.options import (
     LATER,
@@ -28,7 +29,7 @@ from dibs.client.tasks import Acted, Cancelled, Count, Filter
 from dibs.core.options import PAGE_LIMIT, as_number, check_number
 from dibs.core.states import State
 from dibs.errors import InvalidOption
-from dibs.terminal import emit, errors, say
+from dibs.terminal import emit, note, say
 
 __all__ = ["act", "tasks", "tell_all"]
 
@@ -60,9 +61,9 @@ def list_tasks(app: Dibs, /, limit: int, cursor: str | None, as_json: bool, **gi
     else:
         say("No tasks match." if found.cursor is None else "No tasks match so far; the search goes on from the cursor.")
     if found.pages > 1 or found.interrupted:
-        errors().print(found.how_far(), soft_wrap=True)
+        note(found.how_far())
     if found.cursor is not None and not as_json:
-        errors().print(f"More: --cursor {found.cursor}", soft_wrap=True)
+        note(f"More: --cursor {found.cursor}")
     return ExitCode.INTERRUPTED if found.interrupted else ExitCode.OK
 
 
@@ -78,11 +79,11 @@ def count(app: Dibs, /, as_json: bool, **given: Any) -> None:
         return
     say(str(found))
     if found.more:
-        errors().print("Counting stopped: too many tasks would have to be read.")
+        note("Counting stopped: too many tasks would have to be read.")
 
 
 @tasks.command()
-@click.argument("task_id", metavar="ID")
+@click.argument("task_id", metavar="ID", type=TASK)
 @json_option
 @with_store
 def show(app: Dibs, task_id: str, as_json: bool) -> None:
@@ -124,7 +125,7 @@ def cancel(app: Dibs, /, task_ids: tuple[str, ...], reason: str, **given: Any) -
 
 
 @tasks.command()
-@click.option("--into", metavar="QUEUE", help="Run them in this queue instead of their own.")
+@click.option("--into", metavar="QUEUE", type=QUEUE, help="Run them in this queue instead of their own.")
 @click.option("--keep-attempts", is_flag=True, help="Don't start counting attempts and losses from zero.")
 @bulk_command
 def replay(app: Dibs, /, task_ids: tuple[str, ...], into: str | None, keep_attempts: bool, **given: Any) -> int:
@@ -140,7 +141,7 @@ def purge(app: Dibs, /, task_ids: tuple[str, ...], **given: Any) -> int:
 
 
 @tasks.command()
-@click.option("--priority", metavar="PRIORITY", help="0 to 100, or critical, high, normal, low.")
+@click.option("--priority", metavar="PRIORITY", type=PRIORITY, help="0 to 100, or critical, high, normal, low.")
 @click.option("--delay", type=SPAN, help="Run it this much later than now; 0 for now.")
 @click.option("--at", type=LATER, help="Run it at this time.")
 @click.option("--deadline", type=LATER, help="When it should be done.")
@@ -190,7 +191,7 @@ def act(app: Dibs, verb: str, task_ids: tuple[str, ...], given: dict[str, Any], 
         return act_on_each(verb, task_ids, partial(getattr(app.tasks, verb), **options), as_json)
     every = partial(getattr(app.tasks, f"{verb}_matching"), chosen, **options)
     done = act_on_all(verb.capitalize(), every, dry_run=dry_run, yes=yes, wait=not no_wait)
-    return tell_all(verb, done, no_wait, as_json)
+    return tell_all(verb, done, no_wait, as_json, dry_run)
 
 
 def act_on_each(verb: str, task_ids: tuple[str, ...], one: Callable[[str], bool | Cancelled], as_json: bool) -> int:
@@ -214,12 +215,14 @@ def answer_data(task_id: str, answer: bool | Cancelled) -> dict[str, Any]:
     return {**data, "answer": str(answer)} if isinstance(answer, Cancelled) else data
 
 
-def tell_all(verb: str, done: Acted | None, no_wait: bool, as_json: bool) -> int:
+def tell_all(verb: str, done: Acted | None, no_wait: bool, as_json: bool, dry_run: bool) -> int:
     if done is None:
         return ExitCode.FAILED
     past, _ = ANSWERS[verb]
     if as_json:
         emit(done)
+    elif done.dry_run and not dry_run:
+        say(f"No tasks match: nothing was {past}.")
     elif done.dry_run:
         matched = Count(done.matched, done.more)
         some = done.matched or done.more

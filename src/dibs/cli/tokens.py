@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.table import Table
 from rich.text import Text
 
 from dibs.cli.options import LATER, json_option
@@ -21,7 +20,7 @@ from dibs.core.options import check_real, shown
 from dibs.core.times import SECOND, instant, when
 from dibs.errors import InvalidOption
 from dibs.runtime.environment import actor
-from dibs.terminal import age, emit, errors, say, show, table, when_text
+from dibs.terminal import Listing, age, emit, note, say, show, table, when_text
 
 if TYPE_CHECKING:
     from dibs.server.tokens import Token, TokenFile
@@ -95,8 +94,8 @@ def create(
         emit({"token": secret, **facts(token), "file": str(path.absolute())})
         return
     say(secret)
-    errors().print(f"Token {token.name!r} {rights(token)}.")
-    errors().print(f"It is shown only this once: {path} keeps its hash. Serve with dibs serve --tokens {path}")
+    note(f"Token {token.name!r} {rights(token)}.")
+    note(f"It is shown only this once: {path} keeps its hash. Serve with dibs serve --tokens {path}")
 
 
 def tokens_in(path: Path) -> TokenFile:
@@ -144,8 +143,13 @@ def list_tokens(path: Path, as_json: bool) -> None:
         show(token_table(found))
 
 
-def token_table(found: tuple[Token, ...]) -> Table:
-    made = table("TOKEN", "SCOPES", "QUEUES", "RATE", "MADE", "ENDS", right=["RATE"])
+def token_table(found: tuple[Token, ...]) -> Listing:
+    made = table(
+        *("TOKEN", "SCOPES", "QUEUES", "RATE", "MADE", "ENDS"),
+        right=["RATE"],
+        short={"TOKEN": 12, "SCOPES": 18, "QUEUES": 10},
+        leave=["MADE", "RATE"],
+    )
     for token in found:
         made.add_row(
             token.name,

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dibs.cli.options import SPAN, json_option, with_store
-from dibs.cli.queues import SHOWN, full_text, percentiles_text, queue_data
+from dibs.cli.queues import SHOWN, expendable, full_text, percentiles_text, queue_data
 from dibs.cli.schedules import due_text
 from dibs.cli.workers import worker_table
 from dibs.client.app import Dibs
@@ -29,8 +29,7 @@ from dibs.core.options import check_real
 from dibs.core.states import State
 from dibs.core.task import WorkerState
 from dibs.engines.figures import Counter, Counts
-from dibs.engines.open import shown_url
-from dibs.terminal import emit, number, out, show, state_text, table
+from dibs.terminal import Listing, emit, number, out, show, state_text, table
 
 __all__ = ["Frame", "heading", "pace_text", "rate", "top"]
 
@@ -49,7 +48,7 @@ class Frame:
 
     def __init__(self, app: Dibs) -> None:
         self.at = time.monotonic()
-        self.url = shown_url(app.url)
+        self.url = app.hub.store_name
         self.queues: list[QueueInfo] = app.queues.list()
         self.workers: list[WorkerInfo] = [w for w in app.workers.list() if w.state is not WorkerState.DEAD]
         self.stats: QueueStats = app.stats(window=WINDOW)
@@ -154,9 +153,10 @@ def pace_text(frame: Frame, first: Frame | None) -> str:
     return f"last {format_duration(span)}: {format_rate(rate)} completed, {failed:.1%} of attempts failed"
 
 
-def queue_lines(frame: Frame, earlier: Frame | None) -> Table:
+def queue_lines(frame: Frame, earlier: Frame | None) -> Listing:
     names = [state.upper() for state in SHOWN]
-    made = table("QUEUE", "STATE", "ENDED/S", *names, right=["ENDED/S", *names])
+    leave = [*expendable(queue.counts for queue in frame.queues), "STATE"]
+    made = table("QUEUE", "STATE", "ENDED/S", *names, right=["ENDED/S", *names], short={"QUEUE": 16}, leave=leave)
     for queue in frame.queues:
         made.add_row(
             queue.name,

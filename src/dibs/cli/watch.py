@@ -9,6 +9,7 @@ import click
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from dibs.cli.codes import ExitCode
+from dibs.cli.kinds import TASK
 from dibs.cli.options import SPAN, json_option, with_store
 from dibs.cli.task_views import first_line
 from dibs.client.app import Dibs
@@ -24,20 +25,23 @@ LOOK = 0.25
 
 
 @click.command()
-@click.argument("task_ids", metavar="ID...", nargs=-1, required=True)
+@click.argument("task_ids", metavar="ID...", nargs=-1, required=True, type=TASK)
 @click.option("--timeout", type=SPAN, help="Stop watching after this long; exit code 1.")
 @json_option
 @with_store
 def watch(app: Dibs, task_ids: tuple[str, ...], timeout: float | None, as_json: bool) -> int:
     """Follow tasks to their end with a progress bar; exit code 1 unless all complete."""
     handles = [app.handle(task_id) for task_id in task_ids]
-    ended = follow(app, handles, timeout, quiet=as_json)
+    try:
+        found = follow(app, handles, timeout, quiet=as_json)
+    except TimeoutError:
+        found = [handle.refresh() for handle in handles]
     if as_json:
-        emit(ended)
+        emit(found)
     else:
-        for info in ended:
+        for info in found:
             say(ending(info))
-    return ExitCode.OK if all(info.state is State.COMPLETED for info in ended) else ExitCode.FAILED
+    return ExitCode.OK if all(info.state is State.COMPLETED for info in found) else ExitCode.FAILED
 
 
 def follow(app: Dibs, handles: list[Handle[Any]], timeout: float | None, *, quiet: bool) -> list[TaskInfo]:
@@ -60,11 +64,13 @@ def follow(app: Dibs, handles: list[Handle[Any]], timeout: float | None, *, quie
             except TimeoutError:
                 left = None if left is None else left - pause
                 if left is not None and left <= 0:
-                    raise TimeoutError(f"not all had ended after {timeout:g} s.") from None
+                    raise
 
 
 def ending(info: TaskInfo) -> str:
-    """How a task ended, in one line."""
+    """How a task ended, in one line; or that it has not."""
+    if not info.is_done:
+        return f"{info.id} is still {info.state}; to go on waiting: dibs tasks watch {info.id}"
     if info.state is State.COMPLETED:
         return f"{info.id} completed: {plain(info.result)}"
     note = first_line(info) or info.note

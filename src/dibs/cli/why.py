@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from dibs.cli.kinds import QUEUE, TASK_OR_SCHEDULE
 from dibs.cli.options import json_option, with_store
 from dibs.cli.task_views import peek_table
 from dibs.client.app import Dibs
@@ -13,7 +14,7 @@ from dibs.terminal import emit, say
 
 
 @click.command()
-@click.argument("task_id", metavar="ID")
+@click.argument("task_id", metavar="ID", type=TASK_OR_SCHEDULE)
 @json_option
 @with_store
 def why(app: Dibs, task_id: str, as_json: bool) -> None:
@@ -28,11 +29,11 @@ def why(app: Dibs, task_id: str, as_json: bool) -> None:
         return
     say(answer.text[:1].upper() + answer.text[1:])
     for line in answer.details:
-        say(f"  {line}")
+        say(f"  {line}", indent=2)
 
 
 @click.command()
-@click.argument("queue")
+@click.argument("queue", type=QUEUE)
 @click.option("--limit", "-n", default=10, show_default=True, help="How many (1 to 1000).")
 @json_option
 @with_store

@@ -13,7 +13,8 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from dibs.cli.loading import load_app
+from dibs.cli.kinds import QUEUE
+from dibs.cli.loading import app_of_worker
 from dibs.cli.options import SPAN
 from dibs.core.options import as_number, check_number, shown
 from dibs.errors import InvalidOption
@@ -32,8 +33,10 @@ LOG_OPTIONS = ("log_level", "json_logs")
 
 
 @click.command()
-@click.argument("app_spec", metavar="MODULE:APP")
-@click.option("--queues", "-q", help="Queues to serve, separated by commas; by default those of the app's tasks.")
+@click.argument("app_spec", metavar="[MODULE:APP]", required=False)
+@click.option(
+    "--queues", "-q", type=QUEUE, help="Queues to serve, separated by commas; by default those of the app's tasks."
+)
 @click.option("--concurrency", "-c", default=10, show_default=True, help="Tasks at once in one process.")
 @click.option("--capability", multiple=True, help="What this worker offers to tasks that require it; may be repeated.")
 @click.option("--reserve", multiple=True, metavar="PRIORITY:SLOTS", help="Keep slots for urgent work, such as 80:2.")
@@ -56,8 +59,10 @@ LOG_OPTIONS = ("log_level", "json_logs")
 )
 @click.option("--json-logs", is_flag=True, help="One JSON object per log line.")
 @click.pass_context
-def worker(context: click.Context, /, app_spec: str, processes: int, watch_code: bool, **given: Any) -> int:
+def worker(context: click.Context, /, app_spec: str | None, processes: int, watch_code: bool, **given: Any) -> int:
     """Run the tasks of an app.
+
+    The app is MODULE:APP, or the one that DIBS_APP or pyproject.toml names.
 
     Works until SIGTERM or SIGINT, then finishes what runs within --shutdown-timeout; a second signal hands running
     tasks back at once. The exit code is 0 if everything was finished, 3 if work was handed back. Modules in the
@@ -72,7 +77,7 @@ def worker(context: click.Context, /, app_spec: str, processes: int, watch_code:
     if watch_code:  # the app is imported by the child only
         set_up_logging(given["log_level"], given["json_logs"])
         return reload(own_command(("--reload",)), [Path.cwd()])
-    app = load_app(app_spec)
+    app, app_spec = app_of_worker(app_spec)
     has_set_up = set_up_logging(given["log_level"], given["json_logs"])
     if processes > 1:
         return supervise(partial(child_command, given["metrics_port"]), processes)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import click
-from rich.table import Table
 
+from dibs.cli.kinds import WORKER
 from dibs.cli.options import json_option, with_store
 from dibs.client.app import Dibs
 from dibs.client.workers import WorkerInfo
 from dibs.core.task import WorkerState
-from dibs.terminal import age, emit, say, show, state_text, table
+from dibs.terminal import Listing, age, emit, say, show, state_text, table
 
 __all__ = ["worker_table", "workers"]
 
@@ -36,8 +36,14 @@ def list_workers(app: Dibs, everyone: bool, as_json: bool) -> None:
         show(worker_table(found))
 
 
-def worker_table(found: list[WorkerInfo]) -> Table:
-    made = table("WORKER", "STATE", "RUNNING", "QUEUES", "OFFERS", "PID", "UP", "SEEN", right=["RUNNING", "PID"])
+def worker_table(found: list[WorkerInfo]) -> Listing:
+    made = table(
+        *("WORKER", "STATE", "RUNNING", "QUEUES", "OFFERS", "PID", "UP", "SEEN"),
+        right=["RUNNING", "PID"],
+        ids=["WORKER"],
+        short={"QUEUES": 12, "OFFERS": 8},
+        leave=["PID", "OFFERS", "UP"],
+    )
     for info in found:
         made.add_row(
             info.id,
@@ -56,7 +62,7 @@ def add_command(verb: str, text: str) -> None:
     """A command that tells a worker to do something."""
 
     @workers.command(verb, help=text)
-    @click.argument("worker_id", metavar="WORKER")
+    @click.argument("worker_id", metavar="WORKER", type=WORKER)
     @json_option
     @with_store
     def change(app: Dibs, worker_id: str, as_json: bool) -> None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import click
-from rich.table import Table
 from rich.text import Text
 
 from dibs.cli.codes import ExitCode
+from dibs.cli.kinds import WORKFLOW
 from dibs.cli.options import agreed, json_option, with_store
 from dibs.client.app import Dibs
 from dibs.client.workflows import WorkflowInfo, WorkflowState
 from dibs.core.states import UNFINISHED, State
-from dibs.terminal import COLOURS, age, emit, errors, number, say, show, state_text, table
+from dibs.terminal import COLOURS, Listing, age, emit, note, number, say, show, state_text, table
 
 __all__ = ["workflows"]
 
@@ -46,7 +46,7 @@ def list_workflows(app: Dibs, limit: int, before: str | None, as_json: bool) -> 
         return
     show(workflow_table(found))
     if len(found) == limit:
-        errors().print(f"More: --before {found[-1].id}", soft_wrap=True)
+        note(f"More: --before {found[-1].id}")
 
 
 def workflow_data(info: WorkflowInfo) -> dict[str, Any]:
@@ -63,10 +63,15 @@ def workflow_data(info: WorkflowInfo) -> dict[str, Any]:
     }
 
 
-def workflow_table(found: list[WorkflowInfo]) -> Table:
+def workflow_table(found: list[WorkflowInfo]) -> Listing:
     counts = ["TASKS", "ENDED", "DEAD", "CANCELLED"]
-    made = table("ID", "NAME", "STATE", *counts, "AGE", right=[*counts, "AGE"])
-    made.columns[0].overflow = "fold"
+    made = table(
+        *("ID", "NAME", "STATE", *counts, "AGE"),
+        right=[*counts, "AGE"],
+        ids=["ID"],
+        short={"NAME": 12},
+        leave=["CANCELLED", "AGE", "ENDED"],
+    )
     for info in found:
         made.add_row(
             info.id,
@@ -87,7 +92,7 @@ def workflow_state(state: WorkflowState) -> Text:
 
 
 @workflows.command("show")
-@click.argument("workflow_id", metavar="ID")
+@click.argument("workflow_id", metavar="ID", type=WORKFLOW)
 @click.option("--mermaid", is_flag=True, help="Print a Mermaid flow chart and nothing else.")
 @json_option
 @with_store
@@ -119,7 +124,7 @@ def counts_line(info: WorkflowInfo) -> Text:
 
 
 @workflows.command()
-@click.argument("workflow_id", metavar="ID")
+@click.argument("workflow_id", metavar="ID", type=WORKFLOW)
 @click.option("--reason", default="", help="Why; kept with its tasks.")
 @click.option("--yes", "-y", is_flag=True, help="Don't ask.")
 @json_option
@@ -136,7 +141,7 @@ def cancel(app: Dibs, workflow_id: str, reason: str, yes: bool, as_json: bool) -
 
 
 @workflows.command()
-@click.argument("workflow_id", metavar="ID")
+@click.argument("workflow_id", metavar="ID", type=WORKFLOW)
 @json_option
 @with_store
 def replay(app: Dibs, workflow_id: str, as_json: bool) -> int:

@@ -18,6 +18,7 @@ from typing import Any, Protocol, get_type_hints, runtime_checkable
 
 import msgspec
 
+from dibs.core.humanize import with_article
 from dibs.core.options import brief, check_items, check_name, shown
 from dibs.core.results import TAKE, Placeholder, PlaceholderMet, Take
 from dibs.errors import InvalidArguments, InvalidOption
@@ -60,7 +61,7 @@ def to_builtin(value: Any) -> Any:
         return dump(value, mode="json")
     if isinstance(value, Placeholder):
         raise PlaceholderMet
-    raise NotImplementedError(f"JSON can't carry a {type(value).__qualname__}")
+    raise NotImplementedError(f"JSON can't carry {with_article(type(value).__qualname__)}")
 
 
 def from_builtin(wanted: type, value: Any) -> Any:
@@ -180,8 +181,10 @@ class Signature:
         parameters = list(inspect.signature(function).parameters.values())[1 if takes_context else 0 :]
         for parameter in parameters:
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+                stars = "*" if parameter.kind is parameter.VAR_POSITIONAL else "**"
                 raise InvalidOption(
-                    f"task {name} takes *{parameter.name}: arguments are stored by name, so each needs one of its own."
+                    f"task {name} takes {stars}{parameter.name}: "
+                    "arguments are stored by name, so each needs one of its own."
                 )
         self.parameters = parameters
         self.names = [p.name for p in parameters]

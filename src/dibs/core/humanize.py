@@ -29,6 +29,11 @@ def format_rate(per_second: float) -> str:
     return f"{per_second * 3600:,.1f}/h"
 
 
+def with_article(word: str) -> str:
+    """The word after "a" or "an"."""
+    return f"{'an' if word[:1].lower() in tuple('aeiou') else 'a'} {word}"
+
+
 def format_exact_duration(length: Duration) -> str:
     """A duration to the microsecond, for settings that must read as they were given: "1 h 30 min"."""
     words: list[str] = []

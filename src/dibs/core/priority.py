@@ -15,6 +15,7 @@ from datetime import timedelta
 
 from msgspec import Struct
 
+from dibs.core.humanize import format_exact_duration
 from dibs.core.options import nearest, shown
 from dibs.core.settings import Policy, QueueSettings, Tier, tier_of
 from dibs.core.times import SECOND, Duration, Instant
@@ -203,11 +204,11 @@ class Bound(Struct, frozen=True):
         return None if span is None else timedelta(microseconds=span)
 
     def __str__(self) -> str:
-        worst, pace = self.worst, self.settings.aging / SECOND
+        worst, pace = self.worst, format_exact_duration(self.settings.aging)
         text = (
             "none: more urgent work can overtake for ever under these settings"
             if worst is None
-            else f"{pace:g} s per point of priority: at most {worst.total_seconds():,.0f} s "
+            else f"{pace} per point of priority: at most {format_exact_duration(worst // timedelta(microseconds=1))} "
             f"(priority {LOWEST} against {HIGHEST} with a full deadline boost)"
         )
         return f"{text}; {self.shares}" if self.settings.fair else text

@@ -71,7 +71,7 @@ class View:
         part = min(1.0, ended / self._total)
         bar.add_row(ProgressBar(total=1.0, completed=part, width=40), f"{ended:,} of {self._total:,} ended")
         names = [state.upper() for state in SHOWN]
-        made = table("QUEUE", *names, right=names)
+        made = table("QUEUE", *names, right=names, leave=reversed(names))
         for queue in queues:
             made.add_row(queue.name, *(number(queue.counts[state]) for state in SHOWN))
         workers_line = Text()
@@ -104,4 +104,5 @@ def show_summary(summary: Summary) -> None:
     for promise in summary.promises:
         mark = Text("kept", style="not bold green") if promise.kept else Text("BROKEN", style="bold red")
         promises.add_row(mark, f"{promise.promise}: {promise.detail}")
+    say(Text("what Dibs promises, as it was read back from the store", style="bold"))
     show(promises)

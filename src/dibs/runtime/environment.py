@@ -9,6 +9,7 @@ import socket
 
 VARIABLES = {
     "DIBS_URL": "the store to use when no URL is given, such as sqlite:///tasks.db",
+    "DIBS_APP": "the app of commands that name none, such as shop:app",
     "DIBS_TOKEN": "the token for a Dibs server, when its URL comes without one",
     "DIBS_BLOBS": "where to keep large payloads when the app does not say: file:///path, s3://bucket/prefix",
     "DIBS_ACTOR": "who is acting, for the audit log; otherwise the name of the operating system's user",
@@ -19,6 +20,11 @@ VARIABLES = {
 def default_url() -> str | None:
     """`DIBS_URL`, if set."""
     return os.environ.get("DIBS_URL") or None
+
+
+def default_app() -> str | None:
+    """`DIBS_APP`, if set."""
+    return os.environ.get("DIBS_APP") or None
 
 
 def default_token() -> str | None:

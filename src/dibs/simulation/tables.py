@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.table import Table
 from rich.text import Text
 
 from dibs.core.humanize import format_duration
@@ -13,7 +12,7 @@ from dibs.simulation.cases import Outcome, Source, busiest, recommendation, slot
 from dibs.simulation.measure import Report, Waits, label
 from dibs.simulation.overtaking import Overtaking
 from dibs.simulation.targets import Target, Verdict
-from dibs.terminal import say, share, show, table
+from dibs.terminal import Listing, say, share, show, table
 
 __all__ = ["show_outcomes"]
 
@@ -22,6 +21,7 @@ SHADES = (("p50", "█", "green"), ("p95", "▓", "yellow"), ("p99", "░", "red
 TICKS = " ▁▂▃▄▅▆▇█"
 MOST_TENANTS = 10
 MOST_PAIRS = 10
+BARS = "WAIT: █ P50 ▓ P95 ░ P99"
 FIGURES = ("P50", "P90", "P95", "P99", "MAX")
 
 
@@ -68,9 +68,9 @@ def show_one(outcome: Outcome, settings: str) -> None:
             say(verdict_text(verdict))
 
 
-def waits_table(what: str, rows: dict[str, Waits]) -> Table:
-    made = table(what, "TASKS", *FIGURES, right=["TASKS", *FIGURES])
-    made.add_column(Text("WAIT: ").append("█ P50 ", "green").append("▓ P95 ", "yellow").append("░ P99", "red"))
+def waits_table(what: str, rows: dict[str, Waits]) -> Listing:
+    numbers = ["TASKS", *FIGURES]
+    made = table(what, *numbers, BARS, right=numbers, short={what: 12}, leave=[BARS, "P90"])
     longest = max((waits.p99 for waits in rows.values()), default=0.0)
     for who, waits in rows.items():
         figures = [format_duration(getattr(waits, name.lower())) for name in FIGURES]
@@ -139,10 +139,8 @@ def show_sweep(outcomes: Sequence[Outcome]) -> None:
     shown = busiest(outcomes[0].report)
     waits = [f"P95 {who}" for who in shown]
     columns = ["SLOTS", "UTILISED", "DRAIN", "BACKLOG", *waits, "OVERTAKEN", "BOUND"]
-    made = table("CASE", *columns, right=columns)
     has_targets = bool(outcomes[0].verdicts)
-    if has_targets:
-        made.add_column("TARGETS")
+    made = table("CASE", *columns, *["TARGETS"] * has_targets, right=columns, leave=["SLOTS", *reversed(columns[1:])])
     for outcome in outcomes:
         made.add_row(*sweep_row(outcome, shown), *([met_text(outcome)] if has_targets else []))
     show(made)
