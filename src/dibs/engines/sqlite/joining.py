@@ -33,8 +33,8 @@ __all__ = ["Joined"]
 Answer = TypeVar("Answer")
 
 SUITABLE = (
-    "sqlite3 (Connection), aiosqlite (Connection), SQLAlchemy 2 (Connection, Session, AsyncConnection, AsyncSession, on "
-    "pysqlite or aiosqlite), or Django's connection (on SQLite)"
+    "sqlite3 (Connection), aiosqlite (Connection), SQLAlchemy 2 (Connection, Session, AsyncConnection, AsyncSession "
+    "on pysqlite or aiosqlite), or Django's connection (on SQLite)"
 )
 
 NO_TRANSACTION = (
