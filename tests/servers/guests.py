@@ -24,7 +24,7 @@ from sqlalchemy.orm import Session
 from dibs import Handle, Task
 from servers.postgres import server_url
 
-__all__ = ["ASYNC", "DRIVERS", "SQLITE", "Mine", "Waiting", "django_settings", "guest", "set_up_django"]
+__all__ = ["ASYNC", "DRIVERS", "SQLITE", "Mine", "Waiting", "django_settings", "guest", "is_file", "set_up_django"]
 
 
 def is_file(url: str) -> bool:
@@ -136,7 +136,7 @@ def set_up_django() -> None:
     from django.conf import settings
 
     if not settings.configured:
-        settings.configure(LOGGING_CONFIG=None, DATABASES={"default": django_settings(server_url())})
+        settings.configure(LOGGING_CONFIG=None)
         django.setup()
 
 
