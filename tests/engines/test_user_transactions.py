@@ -25,8 +25,8 @@ from dibs.errors import (
     UnknownTask,
     UsageError,
 )
-from servers.guests import DRIVERS, SQLITE, Mine, Waiting, django_settings, guest, set_up_django
 from servers.postgres import new_url, server_url
+from servers.user_connections import DRIVERS, SQLITE, Mine, Waiting, django_settings, guest, set_up_django
 
 PATIENCE = 30.0
 ORDERS = f"user_orders_{os.getpid()}"

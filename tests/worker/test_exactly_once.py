@@ -25,8 +25,8 @@ from dibs.core.task import TaskRecord
 from dibs.core.times import SECOND
 from dibs.testing.tasks import new_task
 from dibs.worker import ExitCode
-from servers.guests import is_file
 from servers.postgres import new_url, server_url
+from servers.user_connections import is_file
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
 

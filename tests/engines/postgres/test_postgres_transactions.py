@@ -23,8 +23,8 @@ from dibs.errors import (
     StoreUnavailable,
     UsageError,
 )
-from servers.guests import ASYNC, DRIVERS, Mine, guest
 from servers.postgres import new_url, server_url
+from servers.user_connections import ASYNC, DRIVERS, Mine, guest
 
 PATIENCE = 30.0
 ORDERS = f"orders_{os.getpid()}"

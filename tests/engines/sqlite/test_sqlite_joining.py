@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 
 from dibs import Dibs, State, Task
 from dibs.errors import StoreBusy, UnknownTask, UsageError
-from servers.guests import SQLITE, guest, set_up_django
+from servers.user_connections import SQLITE, guest, set_up_django
 
 PATIENCE = 30.0
 Work = Task[[int], int]
@@ -240,6 +240,20 @@ def test_a_savepoint_takes_back_what_is_in_it(app: Dibs, work: Work, engine: sql
         with session.begin_nested():
             work.using(connection=session).enqueue(3)
         session.rollback()
+    assert stored(app) == 1
+
+
+def test_a_savepoint_that_comes_first_commits_rows_and_tasks_alike(
+    app: Dibs, work: Work, file: Path, engine: sqlalchemy.Engine
+) -> None:
+    """The driver leaves it outside the transaction, which Dibs can't see. At least they stay together."""
+    with Session(engine) as session:
+        with session.begin_nested():
+            session.execute(ORDER)
+            work.using(connection=session).enqueue(1)
+        session.rollback()
+    with closing(sqlite3.connect(file)) as connection:
+        assert connection.execute("SELECT count(*) FROM orders").fetchone() == (1,)
     assert stored(app) == 1
 
 

@@ -28,7 +28,7 @@ from dibs.client.app import Dibs
 from dibs.runtime import rescue
 from dibs.worker import Context, WorkerSettings
 from dibs.worker.main import run
-from servers.guests import django_settings, is_file
+from servers.user_connections import django_settings, is_file
 
 if __name__ == "__main__":
     os.environ["SHOP_STORE"], os.environ["SHOP_DSN"] = sys.argv[1:3]

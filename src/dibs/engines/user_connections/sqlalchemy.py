@@ -17,6 +17,8 @@ from sqlalchemy.orm import Session, scoped_session
 from dibs.engines.user_connections.unwrapping import Refusal, UserConnection
 from dibs.errors import UsageError
 
+__all__ = ["user_connection"]
+
 ANYTHING = "SELECT 1"
 ASYNC = "sqlalchemy.ext.asyncio"
 """Can't be imported without greenlet, which blocking callers don't need."""

@@ -8,6 +8,8 @@ from dibs.engines import user_connections
 from dibs.engines.postgres.user_connections.base import DriverConnection, unsuitable
 from dibs.engines.user_connections import UserConnection, packages_of
 
+__all__ = ["unwrap"]
+
 
 def unwrap(connection: Any) -> UserConnection[DriverConnection]:
     """The `UserConnection` of a connection; raises `UsageError` for anything else. Nothing is sent."""
