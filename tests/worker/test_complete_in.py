@@ -7,14 +7,24 @@ import gc
 import logging
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    closing,
+    contextmanager,
+)
 from pathlib import Path
 from typing import Any
 
 import asyncpg
 import psycopg
 import pytest
+import sqlalchemy
+from sqlalchemy import NullPool
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.orm import Session
 from worker_support import PATIENCE, eventually, record_of
 
 from dibs import Context, Dibs, State
@@ -27,33 +37,66 @@ SOON = 3.0
 """A timeout that is long enough for a transaction, whatever else the machine does."""
 
 Begin = Callable[[], AbstractContextManager[Any]]
+ABegin = Callable[[], AbstractAsyncContextManager[Any]]
 
 
 class Shop:
     """An app, and a way to begin a transaction on its database, which commits unless something is raised."""
 
-    def __init__(self, app: Dibs, begin: Begin, undo: Callable[[Any], None]) -> None:
+    def __init__(self, app: Dibs, begin: Begin, undo: Callable[[Any], None], abegin: ABegin) -> None:
         self.app = app
         self.begin = begin
         self.rollback = undo
+        self.abegin = abegin
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@asynccontextmanager
+async def async_session(file: Path) -> AsyncIterator[AsyncSession]:
+    engine = create_async_engine(f"sqlite+aiosqlite:///{file}", poolclass=NullPool)
+    async with AsyncSession(engine) as session, session.begin():
+        yield session
+
+
+@asynccontextmanager
+async def asyncpg_transaction() -> AsyncIterator[Any]:
+    connection = await asyncpg.connect(server_url())
+    async with connection.transaction():
+        yield connection
+    await connection.close()
+
+
+@pytest.fixture(params=["sqlite", "sqlite session", "postgres"])
 def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
-    if request.param == "sqlite":
-        file = tmp_path / "shop.db"
-
-        @contextmanager
-        def begin() -> Iterator[sqlite3.Connection]:
-            with closing(sqlite3.connect(file)) as connection, connection:
-                yield connection
-
-        with Dibs(f"sqlite:///{file}", retry_base=0) as app:
-            app.queues.list()
-            yield Shop(app, begin, sqlite3.Connection.rollback)
-    else:
+    if request.param == "postgres":
         with Dibs(new_url(), retry_base=0) as app:
-            yield Shop(app, lambda: psycopg.connect(server_url()), psycopg.Connection.rollback)
+            connect = lambda: psycopg.connect(server_url())  # noqa: E731
+            yield Shop(app, connect, psycopg.Connection.rollback, asyncpg_transaction)
+        return
+    file = tmp_path / "shop.db"
+    engine = sqlalchemy.create_engine(f"sqlite:///{file}", poolclass=NullPool)
+
+    @contextmanager
+    def begin() -> Iterator[sqlite3.Connection]:
+        with closing(sqlite3.connect(file)) as connection, connection:
+            yield connection
+
+    @contextmanager
+    def begin_session() -> Iterator[Session]:
+        with Session(engine) as session:
+            yield session
+            session.commit()
+
+    @asynccontextmanager
+    async def abegin() -> AsyncIterator[sqlite3.Connection]:
+        with begin() as connection:
+            yield connection
+
+    with Dibs(f"sqlite:///{file}", retry_base=0) as app:
+        app.queues.list()
+        if request.param == "sqlite":
+            yield Shop(app, begin, sqlite3.Connection.rollback, abegin)
+        else:
+            yield Shop(app, begin_session, Session.rollback, lambda: async_session(file))
 
 
 def test_the_result_is_what_was_handed_over(shop: Shop) -> None:
@@ -99,14 +142,8 @@ def test_a_connection_that_a_failing_task_leaves_open_keeps_nobody_waiting() -> 
 def test_async_tasks_do_the_same(shop: Shop) -> None:
     @shop.app.task
     async def work(ctx: Context) -> Any:
-        if "sqlite" in shop.app.url:
-            with shop.begin() as connection:
-                await ctx.acomplete_in(connection, result=1)
-            return
-        connection = await asyncpg.connect(server_url())
-        async with connection.transaction():
+        async with shop.abegin() as connection:
             await ctx.acomplete_in(connection, result=1)
-        await connection.close()
 
     with shop.app.worker() as worker:
         assert work.enqueue().result(PATIENCE) == 1

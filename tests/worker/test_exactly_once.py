@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from dibs.core.times import SECOND
 from dibs.testing.tasks import new_task
 from dibs.worker import ExitCode
 from servers.postgres import new_url, server_url
+from servers.user_connections import is_file
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
 
@@ -39,12 +41,18 @@ Spawn = Callable[..., "subprocess.Popen[bytes]"]
 class Shop:
     """The store and the table of payments, seen from outside."""
 
-    def __init__(self) -> None:
-        self.url = new_url()
+    def __init__(self, file: Path | None = None) -> None:
+        self.url = new_url() if file is None else f"sqlite:///{file}"
+        self.dsn = server_url() if file is None else str(file)
         self.app = Dibs(self.url)
-        with psycopg.connect(server_url()) as connection:
+        self.app.queues.list()
+        with self.connected() as connection:
             connection.execute(f"DROP TABLE IF EXISTS {PAYMENTS}")
             connection.execute(f"CREATE TABLE {PAYMENTS} (paid int, lease int)")
+            connection.commit()
+
+    def connected(self) -> Any:
+        return closing(sqlite3.connect(self.dsn) if is_file(self.dsn) else psycopg.connect(self.dsn))
 
     def enqueue(self, name: str, order: int, step: str, stop: signal.Signals = signal.SIGKILL) -> str:
         hub = self.app.hub
@@ -64,13 +72,19 @@ class Shop:
         return record
 
     def payments(self) -> list[tuple[int, int]]:
-        with psycopg.connect(server_url()) as connection:
+        with self.connected() as connection:
             return sorted(connection.execute(f"SELECT paid, lease FROM {PAYMENTS}").fetchall())
 
 
 @pytest.fixture
-def shop() -> Iterator[Shop]:
-    shop = Shop()
+def store() -> str:
+    """Other than this where a test says so."""
+    return "postgres"
+
+
+@pytest.fixture
+def shop(store: str, tmp_path: Path) -> Iterator[Shop]:
+    shop = Shop(tmp_path / "shop.db" if store == "sqlite" else None)
     yield shop
     shop.app.close()
 
@@ -81,8 +95,9 @@ def spawn(shop: Shop) -> Iterator[Spawn]:
 
     def start(**settings: Any) -> subprocess.Popen[bytes]:
         settings = {"queues": ["default"], "concurrency": 1, "lease": 2, **settings}
-        command = [sys.executable, shop_app.__file__, shop.url, server_url(), json.dumps(settings)]
-        process = subprocess.Popen(command, env={**os.environ, "SHOP_PAYMENTS": PAYMENTS})
+        command = [sys.executable, shop_app.__file__, shop.url, shop.dsn, json.dumps(settings)]
+        paths = os.pathsep.join(sys.path)
+        process = subprocess.Popen(command, env={**os.environ, "SHOP_PAYMENTS": PAYMENTS, "PYTHONPATH": paths})
         started.append(process)
         return process
 
@@ -104,7 +119,25 @@ def check(shop: Shop, ids: list[str]) -> None:
     assert [record.result for record in records] == [str(record.lease).encode() for record in records]
 
 
-@pytest.mark.parametrize("task", ["pay", pytest.param("pay_async", marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    ("store", "task"),
+    [
+        ("postgres", "pay"),
+        ("sqlite", "pay_in_session"),
+        *(
+            pytest.param(store, task, marks=pytest.mark.soak)
+            for store, task in [
+                ("sqlite", "pay"),
+                ("sqlite", "pay_in_atomic"),
+                ("sqlite", "pay_in_async_session"),
+                ("postgres", "pay_async"),
+                ("postgres", "pay_in_session"),
+                ("postgres", "pay_in_atomic"),
+                ("postgres", "pay_in_async_session"),
+            ]
+        ),
+    ],
+)
 def test_the_worker_is_killed_at_every_step(shop: Shop, spawn: Spawn, task: str) -> None:
     ids = [shop.enqueue(task, order, step) for order, step in enumerate(STEPS)]
     for _ in STEPS:  # each lives until it comes to a task that was not tried before
@@ -119,6 +152,7 @@ def test_the_worker_is_killed_at_every_step(shop: Shop, spawn: Spawn, task: str)
     assert last.wait(timeout=PATIENCE) == ExitCode.CLEAN
 
 
+@pytest.mark.parametrize("store", ["postgres", pytest.param("sqlite", marks=pytest.mark.soak)])
 def test_the_executor_process_is_killed_at_every_step(shop: Shop, spawn: Spawn) -> None:
     ids = [shop.enqueue("pay_in_process", order, step) for order, step in enumerate(STEPS)]
     worker = spawn(concurrency=2, lease=60)

@@ -5,6 +5,7 @@ which is PostgreSQL with Redis beside it (`accelerator` is what PostgreSQL knows
 server. Stores import `dibs.core` and the modules here, never each other: `decisions` (what becomes of tasks, pure),
 `port` (what a verb needs of a store), `verbs` (verbs written once, over the port), `store_transaction` (what the ports
 of all stores share), `catalog` (their queues, tracks and subscribers), `statement_files` (how SQL files are read),
+`user_connections` (from a session or connection of the user's to the driver's own),
 `steps` (what goes on in the background), `events` (what subscribers ask for and get), `figures` (what is counted),
 `topics` (what notifications are about), `wake` (notifications inside a process), `unreadable` (rows that can't be
 read). Invariants:

@@ -14,24 +14,17 @@ import asyncpg
 import psycopg
 import pytest
 import sqlalchemy
-from user_connection_help import ASYNC, BLOCKING, DRIVERS, Mine, guest, set_up_django
 
 from dibs import Dibs, State, Task
 from dibs.client.tasks import Filter
 from dibs.engines.topics import work_topic
-from dibs.engines.values import Level
 from dibs.errors import (
-    DuplicateTask,
-    IdempotencyConflict,
-    QueueDraining,
-    QueueFull,
-    RateLimited,
     StoreBusy,
     StoreUnavailable,
-    UnknownTask,
     UsageError,
 )
 from servers.postgres import new_url, server_url
+from servers.user_connections import ASYNC, DRIVERS, Mine, guest
 
 PATIENCE = 30.0
 ORDERS = f"orders_{os.getpid()}"
@@ -90,53 +83,6 @@ def still_usable(mine: Mine) -> None:
     mine.execute(f"INSERT INTO {ORDERS} VALUES ({number})")
     mine.commit()
     assert ordered(number) == 1
-
-
-def test_there_if_it_commits_and_never_if_it_rolls_back(app: Dibs, work: Work, mine: Mine) -> None:
-    work.enqueue(0)
-    mine.execute(f"INSERT INTO {ORDERS} VALUES (1)")
-    lost = [mine.enqueue(work, 1), mine.enqueue(work, 2, key="k"), mine.enqueue(work, 3, delay=60)]
-    mine.rollback()
-    assert stored(app, work) == 1
-    for handle in lost:
-        with pytest.raises(UnknownTask):
-            handle.refresh()
-    mine.begin()
-    kept = [mine.enqueue(work, 1), mine.enqueue(work, 2, key="k"), mine.enqueue(work, 3, delay=60)]
-    assert stored(app, work) == 1
-    mine.commit()
-    assert [handle.refresh().state for handle in kept] == [State.PENDING, State.PENDING, State.SCHEDULED]
-    assert not any(handle.duplicate for handle in kept)
-    assert not [
-        finding for finding in app.hub.runner.run(app.hub.engine.check(full=True)) if finding.level is Level.ERROR
-    ]
-
-
-def test_the_first_thing_in_a_transaction_and_in_a_queue(app: Dibs, work: Work, mine: Mine) -> None:
-    handle = mine.enqueue(work, 1)
-    mine.commit()
-    assert handle.refresh().state is State.PENDING
-
-
-def test_a_savepoint_of_the_users_takes_it_back(app: Dibs, work: Work, mine: Mine) -> None:
-    kept = mine.enqueue(work, 1)
-    mine.execute("SAVEPOINT theirs")
-    lost = [mine.enqueue(work, 2), mine.enqueue(work, 3, key="k")]
-    mine.execute("ROLLBACK TO SAVEPOINT theirs")
-    again = mine.enqueue(work, 4, key="k")
-    mine.commit()
-    assert [kept.refresh().state, again.refresh().state] == [State.PENDING] * 2
-    assert stored(app, work) == 2
-    with pytest.raises(UnknownTask):
-        lost[0].refresh()
-
-
-@pytest.mark.parametrize("kind", DRIVERS)
-def test_autocommit_is_refused(app: Dibs, work: Work, kind: str) -> None:
-    with guest(kind, autocommit=True) as mine:
-        with pytest.raises(UsageError, match="no open transaction"):
-            mine.enqueue(work, 1)
-        assert stored(app, work) == 0
 
 
 @pytest.mark.parametrize("kind", ["psycopg", "psycopg async"])
@@ -222,17 +168,6 @@ def test_another_database_without_any_store_is_refused(work: Work) -> None:
         mine.execute("SELECT 1")
 
 
-def test_keys_are_held_as_ever(app: Dibs, work: Work, mine: Mine) -> None:
-    first = mine.enqueue(work, 1, key="k")
-    again = mine.enqueue(work, 1, key="k")
-    assert (again.id, again.duplicate) == (first.id, True)
-    with pytest.raises(IdempotencyConflict):
-        mine.enqueue(work, 2, key="k")
-    mine.commit()
-    assert work.using(key="k").enqueue(1).duplicate
-    assert stored(app, work) == 1
-
-
 @pytest.mark.parametrize("kind", ASYNC)
 def test_who_stops_waiting_can_go_on(app: Dibs, work: Work, kind: str) -> None:
     with guest("psycopg") as other, guest(kind) as mine:
@@ -298,33 +233,6 @@ def test_a_user_without_rights_is_told_and_can_go_on(
     assert stored(app, work) == 2
 
 
-def test_refusals_raise_and_leave_the_transaction_usable(app: Dibs, work: Work, mine: Mine) -> None:
-    queue = queue_of(work)
-    taken = work.enqueue(0)
-    with pytest.raises(DuplicateTask):
-        mine.enqueue(work, 1, id=taken.id)
-    with pytest.raises(UnknownTask):
-        mine.enqueue(work, 0, after=app.handle("0190a0b0-0000-7000-8000-000000000000"))
-    mine.commit()
-    app.queues.set(queue, max_depth=1)
-    mine.begin()
-    with pytest.raises(QueueFull):
-        mine.enqueue(work, 1)
-    mine.commit()
-    app.queues.set(queue, max_depth=None, enqueue_rate=0.0001, enqueue_burst=1)
-    mine.begin()
-    mine.enqueue(work, 1)
-    with pytest.raises(RateLimited):
-        mine.enqueue(work, 2)
-    mine.commit()
-    app.queues.drain(queue)
-    mine.begin()
-    with pytest.raises(QueueDraining):
-        mine.enqueue(work, 1)
-    still_usable(mine)
-    assert stored(app, work) == 2
-
-
 def test_waiters_wake_when_it_commits(app: Dibs, work: Work, mine: Mine) -> None:
     topic = work_topic(queue_of(work))
     mine.enqueue(work, 0)
@@ -350,71 +258,6 @@ def test_waiters_wake_when_it_commits(app: Dibs, work: Work, mine: Mine) -> None
 
 async def closed(subscription: Any) -> None:
     subscription.close()
-
-
-def test_a_worker_runs_it_after_the_commit(app: Dibs, work: Work, mine: Mine) -> None:
-    with app.worker(queues=[queue_of(work)]):
-        handle = mine.enqueue(work, 5)
-        mine.commit()
-        assert handle.result(PATIENCE) == 5
-
-
-def test_large_and_odd_values_arrive_as_they_are(app: Dibs, mine: Mine) -> None:
-    number = next(numbers)
-
-    @app.task(name=f"echo-{number}", queue=f"queue-{number}")
-    def echo(text: str) -> str:
-        return text
-
-    odd = "ä\\x00\"{},NULL'\n" + "x" * 100_000
-    with app.worker(queues=[f"queue-{number}"]):
-        plain = mine.enqueue(echo, odd, metadata={"a": [None, True]}, tenant='{"t\\', per="p q")
-        keyed = mine.enqueue(echo, odd, key='k\\"ü{', requires=())
-        mine.commit()
-        assert (plain.result(PATIENCE), keyed.result(PATIENCE)) == (odd, odd)
-    assert plain.refresh().metadata == {"a": [None, True]}
-
-
-@pytest.mark.parametrize("kind", DRIVERS)
-def test_a_closed_connection_is_refused(work: Work, kind: str) -> None:
-    mine = DRIVERS[kind](server_url())
-    mine.open()
-    mine.begin()
-    if kind == "asyncpg pool":
-        connection = mine.connection
-        mine.run(lambda: mine.pool.release(connection))  # type: ignore[attr-defined]
-        with pytest.raises(UsageError, match="closed"):
-            mine.enqueue(work, 1)
-        mine.connection = mine.run(mine.pool.acquire)  # type: ignore[attr-defined]
-    elif kind in ("psycopg", "psycopg async", "asyncpg"):
-        mine.run(connection_close(mine)) if kind in ASYNC else mine.connection.close()  # type: ignore[attr-defined]
-        with pytest.raises(UsageError, match="closed"):
-            mine.enqueue(work, 1)
-    elif kind in ("sqlalchemy", "sqlalchemy async", "sqlalchemy async psycopg"):
-        mine.run(connection_close(mine)) if kind in ASYNC else mine.connection.close()  # type: ignore[attr-defined]
-        with pytest.raises(UsageError, match="SQLAlchemy can't use"):
-            mine.enqueue(work, 1)
-    mine.close()
-
-
-def connection_close(mine: Mine) -> Any:
-    return mine.connection.close
-
-
-@pytest.mark.parametrize("kind", BLOCKING)
-def test_a_blocking_connection_is_not_for_async_code(work: Work, kind: str) -> None:
-    with guest(kind) as mine:
-        with pytest.raises(UsageError, match="blocks"):
-            asyncio.run(work.using(connection=mine.connection).aenqueue(1))
-        mine.execute("SELECT 1")
-
-
-@pytest.mark.parametrize("kind", ASYNC)
-def test_an_async_connection_is_not_for_blocking_code(work: Work, kind: str) -> None:
-    with guest(kind) as mine:
-        with pytest.raises(UsageError, match="async connection"):
-            work.using(connection=mine.connection).enqueue(1)
-        mine.execute("SELECT 1")
 
 
 def test_other_things_are_refused_by_name(work: Work) -> None:
@@ -502,27 +345,3 @@ def test_how_the_user_has_set_up_psycopg_does_not_matter(app: Dibs, work: Work) 
         connection.commit()
     assert [handle.refresh().state for handle in handles] == [State.PENDING] * 2
     assert work.using(key="ü").enqueue(1).duplicate
-
-
-def test_djangos_own_connection_and_atomic_blocks(app: Dibs, work: Work) -> None:
-    set_up_django()
-    from django.db import connection, transaction
-
-    try:
-        with pytest.raises(UsageError, match=r"transaction\.atomic"):
-            work.using(connection=connection).enqueue(0)
-        with transaction.atomic():
-            kept = work.using(connection=connection).enqueue(1)
-            with transaction.atomic():
-                lost = work.using(connection=connection, key="k").enqueue(2)
-                transaction.set_rollback(True)
-        assert kept.refresh().state is State.PENDING
-        with pytest.raises(UnknownTask):
-            lost.refresh()
-        with transaction.atomic():
-            transaction.set_rollback(True)  # as an error inside does
-            with pytest.raises(UsageError, match="failed already"):
-                work.using(connection=connection).enqueue(3)
-        assert stored(app, work) == 1
-    finally:
-        connection.close()

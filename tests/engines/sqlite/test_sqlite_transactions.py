@@ -152,7 +152,7 @@ def test_a_lease_that_is_not_current_writes_nothing(tmp_path: Path, claimed_agai
 def test_says_what_is_wrong_with_a_connection(tmp_path: Path) -> None:
     async def go() -> None:
         async with opened(tmp_path / "x.db") as engine:
-            with pytest.raises(UsageError, match=r"must be a sqlite3\.Connection"):
+            with pytest.raises(UsageError, match=r"can't be a builtins\.object\. It may be of sqlite3"):
                 await engine.join(object()).enqueue([new()])
             other = sqlite3.connect(tmp_path / "other.db")
             with pytest.raises(UsageError, match=r"other\.db"):

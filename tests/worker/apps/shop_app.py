@@ -10,18 +10,25 @@ import json
 import logging
 import os
 import signal
+import sqlite3
 import sys
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 import asyncpg
 import psycopg
+import sqlalchemy
+from sqlalchemy import NullPool, text
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.orm import Session
 
 from dibs.attempt.middleware import Next
 from dibs.client.app import Dibs
 from dibs.runtime import rescue
 from dibs.worker import Context, WorkerSettings
 from dibs.worker.main import run
+from servers.user_connections import django_settings, is_file
 
 if __name__ == "__main__":
     os.environ["SHOP_STORE"], os.environ["SHOP_DSN"] = sys.argv[1:3]
@@ -46,10 +53,46 @@ async def last_step(ctx: Context, call: Next) -> Any:
 app.hub.middleware.append(last_step)
 
 
-def pay_order(ctx: Context, order: int) -> None:
+Execute = Callable[[str], Any]
+
+
+@contextmanager
+def by_driver() -> Iterator[tuple[Any, Execute]]:
+    """A transaction that commits unless something is raised: what to hand over, and how to write in it."""
+    with closing(sqlite3.connect(DSN) if is_file(DSN) else psycopg.connect(DSN)) as connection, connection:
+        yield connection, connection.execute
+
+
+@contextmanager
+def by_session() -> Iterator[tuple[Any, Execute]]:
+    engine = (
+        sqlalchemy.create_engine(f"sqlite:///{DSN}", poolclass=NullPool)
+        if is_file(DSN)
+        else sqlalchemy.create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(DSN), poolclass=NullPool)
+    )
+    with Session(engine) as session, session.begin():
+        yield session, lambda sql: session.execute(text(sql))
+
+
+@contextmanager
+def by_atomic() -> Iterator[tuple[Any, Execute]]:
+    from django.conf import settings
+
+    if not settings.configured:
+        settings.configure(LOGGING_CONFIG=None, DATABASES={"default": django_settings(DSN)})
+    from django.db import connection, transaction
+
+    try:
+        with transaction.atomic(), connection.cursor() as cursor:
+            yield connection, cursor.execute
+    finally:
+        connection.close()
+
+
+def pay_order(ctx: Context, order: int, begun: Callable[[], Any] = by_driver) -> None:
     reached(ctx, "began")
-    with psycopg.connect(DSN) as connection:
-        connection.execute(f"INSERT INTO {PAYMENTS} VALUES (%s, %s)", [order, ctx.lease])
+    with begun() as (connection, execute):
+        execute(f"INSERT INTO {PAYMENTS} VALUES ({order}, {ctx.lease})")
         reached(ctx, "inserted")
         ctx.complete_in(connection, result=ctx.lease)
         reached(ctx, "completed")
@@ -64,6 +107,32 @@ def pay(ctx: Context, order: int) -> None:
 @app.task(name="pay_in_process", executor="process")
 def pay_in_process(ctx: Context, order: int) -> None:
     pay_order(ctx, order)
+
+
+@app.task(name="pay_in_session")
+def pay_in_session(ctx: Context, order: int) -> None:
+    pay_order(ctx, order, by_session)
+
+
+@app.task(name="pay_in_atomic")
+def pay_in_atomic(ctx: Context, order: int) -> None:
+    pay_order(ctx, order, by_atomic)
+
+
+@app.task(name="pay_in_async_session")
+async def pay_in_async_session(ctx: Context, order: int) -> None:
+    reached(ctx, "began")
+    if is_file(DSN):
+        engine = create_async_engine(f"sqlite+aiosqlite:///{DSN}", poolclass=NullPool)
+    else:
+        to_server = lambda: asyncpg.connect(DSN)  # noqa: E731
+        engine = create_async_engine("postgresql+asyncpg://", async_creator=to_server, poolclass=NullPool)
+    async with AsyncSession(engine) as session, session.begin():
+        await session.execute(text(f"INSERT INTO {PAYMENTS} VALUES ({order}, {ctx.lease})"))
+        reached(ctx, "inserted")
+        await ctx.acomplete_in(session, result=ctx.lease)
+        reached(ctx, "completed")
+    reached(ctx, "committed")
 
 
 async def pay_order_async(ctx: Context, order: int) -> None:

@@ -36,9 +36,9 @@ from dibs.engines.postgres.statements import statement
 from dibs.engines.postgres.steps import defer
 from dibs.engines.postgres.store import Store
 from dibs.engines.postgres.transaction import Transaction
-from dibs.engines.postgres.user_connections import DriverConnection, UserConnection, unwrap
-from dibs.engines.postgres.user_connections.base import FAILED
+from dibs.engines.postgres.user_connections import DriverConnection, unwrap
 from dibs.engines.topics import EVENTS, parse_topic, work_topic
+from dibs.engines.user_connections import FAILED, UserConnection
 from dibs.engines.values import EnqueueAnswer, SettleOutcome, Unready
 from dibs.engines.verbs.enqueueing import decide, store
 from dibs.engines.verbs.settling import settle_records
@@ -90,7 +90,7 @@ class Joiner:
 class Joined:
     """A transaction of the user's own."""
 
-    def __init__(self, joiner: Joiner, connection: UserConnection) -> None:
+    def __init__(self, joiner: Joiner, connection: UserConnection[DriverConnection]) -> None:
         self.joiner = joiner
         self.store = joiner.store
         self.schema = joiner.store.schema

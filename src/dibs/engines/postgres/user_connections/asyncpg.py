@@ -7,13 +7,8 @@ from typing import Any
 import asyncpg
 
 from dibs.engines.postgres.driver_internals import unproxied
-from dibs.engines.postgres.user_connections.base import (
-    NO_TRANSACTION,
-    DriverConnection,
-    UserConnection,
-    closed,
-    unsuitable,
-)
+from dibs.engines.postgres.user_connections.base import NO_TRANSACTION, DriverConnection, closed, unsuitable
+from dibs.engines.user_connections import UserConnection
 from dibs.errors import UsageError
 
 
@@ -47,7 +42,7 @@ class Own:
             raise UsageError(NO_TRANSACTION)
 
 
-def user_connection(connection: Any) -> UserConnection:
+def user_connection(connection: Any) -> UserConnection[DriverConnection]:
     if not hasattr(type(connection), "is_in_transaction"):  # a pool has the other methods, too
         raise unsuitable(connection, "give a connection, which has a transaction")
 

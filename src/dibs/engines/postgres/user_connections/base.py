@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
-
-from msgspec import Struct
 
 from dibs.errors import UsageError
 
-__all__ = ["FAILED", "NO_TRANSACTION", "DriverConnection", "UserConnection", "closed", "unsuitable"]
+__all__ = ["NO_TRANSACTION", "DriverConnection", "closed", "unsuitable"]
 
 SUITABLE = (
     "psycopg 3 (Connection, AsyncConnection), asyncpg (Connection), SQLAlchemy 2 (Connection, Session, "
@@ -20,11 +17,6 @@ NO_TRANSACTION = (
     "the connection is in autocommit mode and has no open transaction, so nothing would hold your writes and this one "
     "together. Open one first: with conn.transaction() (psycopg, asyncpg), begin() (SQLAlchemy), transaction.atomic() "
     "(Django)."
-)
-
-FAILED = (
-    "the transaction has failed already, so nothing more can be part of it: roll it back, to its beginning or to a "
-    "savepoint, before you go on."
 )
 
 
@@ -51,13 +43,6 @@ class DriverConnection(Protocol):
     async def execute(self, sql: str, *parameters: Any) -> str:
         """The status, such as "INSERT 0 5"."""
         ...
-
-
-class UserConnection(Struct, frozen=True):
-    """A connection that the user has given. `waits`: its methods must be awaited, on the loop it belongs to."""
-
-    waits: bool
-    open: Callable[[], Awaitable[DriverConnection]]
 
 
 def unsuitable(thing: object, why: str = "") -> UsageError:

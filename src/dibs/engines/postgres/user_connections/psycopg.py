@@ -9,15 +9,9 @@ from psycopg import pq
 from psycopg.adapt import Dumper
 from psycopg.rows import tuple_row
 
-from dibs.engines.postgres.user_connections.base import (
-    FAILED,
-    NO_TRANSACTION,
-    DriverConnection,
-    UserConnection,
-    closed,
-    unsuitable,
-)
+from dibs.engines.postgres.user_connections.base import NO_TRANSACTION, DriverConnection, closed, unsuitable
 from dibs.engines.postgres.user_connections.text_codec import Row, as_text, from_binary
+from dibs.engines.user_connections import FAILED, UserConnection
 from dibs.errors import UsageError
 
 __all__ = ["Blocking", "Waiting", "driver_connection", "user_connection"]
@@ -132,7 +126,7 @@ def driver_connection(connection: Any) -> DriverConnection:
     raise unsuitable(connection, "give the connection itself")
 
 
-def user_connection(connection: Any) -> UserConnection:
+def user_connection(connection: Any) -> UserConnection[DriverConnection]:
     driver_side = driver_connection(connection)
 
     async def opened() -> DriverConnection:

@@ -1,16 +1,19 @@
 """Connections of the user's own, one class for each way in which people come to have one.
 
 All of them look alike to a test, which is plain blocking code: those that have to be awaited bring a loop of their own.
+Those of SQLAlchemy and Django lead to a server or to a SQLite file, by the URL alone.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import aiosqlite
 import asyncpg
 import psycopg
 import sqlalchemy
@@ -21,7 +24,12 @@ from sqlalchemy.orm import Session
 from dibs import Handle, Task
 from servers.postgres import server_url
 
-__all__ = ["ASYNC", "BLOCKING", "DRIVERS", "Mine", "guest", "set_up_django"]
+__all__ = ["ASYNC", "DRIVERS", "SQLITE", "Mine", "Waiting", "django_settings", "guest", "is_file", "set_up_django"]
+
+
+def is_file(url: str) -> bool:
+    """Whether this is the path of a SQLite file, rather than the address of a server."""
+    return "://" not in url
 
 
 class Mine:
@@ -75,11 +83,12 @@ class Psycopg(Mine):
 
 class SqlAlchemy(Mine):
     def open(self) -> None:
+        to_server = None if is_file(self.url) else lambda: psycopg.connect(self.url)
         self.engine = sqlalchemy.create_engine(
-            "postgresql+psycopg://",
-            creator=lambda: psycopg.connect(self.url),
+            f"sqlite:///{self.url}" if to_server is None else "postgresql+psycopg://",
             poolclass=NullPool,
             isolation_level="AUTOCOMMIT" if self.autocommit else None,
+            **({} if to_server is None else {"creator": to_server}),
         )
         self.connection = self.make()
 
@@ -107,6 +116,8 @@ class SqlAlchemySession(SqlAlchemy):
 
 def django_settings(url: str) -> dict[str, Any]:
     """A database as Django wants to have it described."""
+    if is_file(url):
+        return {"ENGINE": "django.db.backends.sqlite3", "NAME": url}
     parts = urlsplit(url)
     options = {name: values[0] for name, values in parse_qs(parts.query).items()}
     return {
@@ -125,7 +136,7 @@ def set_up_django() -> None:
     from django.conf import settings
 
     if not settings.configured:
-        settings.configure(LOGGING_CONFIG=None, DATABASES={"default": django_settings(server_url())})
+        settings.configure(LOGGING_CONFIG=None)
         django.setup()
 
 
@@ -214,6 +225,18 @@ class AsyncpgPool(Asyncpg):
         await self.pool.close()
 
 
+class Sqlite3(Mine):
+    def open(self) -> None:
+        self.connection = sqlite3.connect(self.url, isolation_level=None if self.autocommit else "")
+
+    close, execute, commit, rollback = Psycopg.close, Psycopg.execute, Psycopg.commit, Psycopg.rollback
+
+
+class Aiosqlite(Waiting):
+    async def aopen(self) -> None:
+        self.connection = await aiosqlite.connect(self.url, isolation_level=None if self.autocommit else "")
+
+
 class SqlAlchemyAsync(Waiting):
     """On asyncpg, for which SQLAlchemy begins its transactions late."""
 
@@ -222,6 +245,8 @@ class SqlAlchemyAsync(Waiting):
         self.connection = await self.make()
 
     def make_engine(self, isolation: Any) -> Any:
+        if is_file(self.url):
+            return create_async_engine(f"sqlite+aiosqlite:///{self.url}", poolclass=NullPool, isolation_level=isolation)
         return create_async_engine(
             "postgresql+asyncpg://",
             async_creator=lambda: asyncpg.connect(self.url),
@@ -271,11 +296,22 @@ ASYNC: dict[str, type[Mine]] = {
 }
 DRIVERS = {**BLOCKING, **ASYNC}
 
+SQLITE: dict[str, type[Mine]] = {
+    "sqlite3": Sqlite3,
+    "sqlalchemy": SqlAlchemy,
+    "sqlalchemy session": SqlAlchemySession,
+    "django": Django,
+    "aiosqlite": Aiosqlite,
+    "sqlalchemy async": SqlAlchemyAsync,
+    "sqlalchemy async session": SqlAlchemyAsyncSession,
+}
+
 
 @contextmanager
 def guest(kind: str, url: str | None = None, *, autocommit: bool = False) -> Iterator[Mine]:
     """An open connection, with a transaction unless the driver begins one by itself, or none is wanted."""
-    mine = DRIVERS[kind](url or server_url(), autocommit)
+    url = url or server_url()
+    mine = (SQLITE if is_file(url) else DRIVERS)[kind](url, autocommit)
     mine.open()
     try:
         if not autocommit:

@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import InvalidRequestError
 from sqlalchemy.orm import Session, scoped_session
 
-from dibs.engines.postgres.user_connections.base import DriverConnection, UserConnection, unsuitable
+from dibs.engines.user_connections.unwrapping import Refusal, UserConnection
 from dibs.errors import UsageError
 
 __all__ = ["user_connection"]
@@ -24,7 +24,7 @@ ASYNC = "sqlalchemy.ext.asyncio"
 """Can't be imported without greenlet, which blocking callers don't need."""
 
 
-def user_connection(connection: Any) -> UserConnection:
+def user_connection(connection: Any, refusal: Refusal) -> UserConnection[Any]:
     if any(kind.__module__.startswith(ASYNC) for kind in type(connection).__mro__):
         from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
 
@@ -34,7 +34,7 @@ def user_connection(connection: Any) -> UserConnection:
             return UserConnection(True, lambda: open_session(connection))
     elif isinstance(connection, Session | scoped_session | Connection):
         return UserConnection(False, lambda: open_blocking(connection))
-    raise unsuitable(connection, "give a session or a connection")
+    raise refusal(connection, "give a session or a connection")
 
 
 @contextmanager
@@ -46,47 +46,28 @@ def complaints() -> Iterator[None]:
         raise UsageError(f"SQLAlchemy can't use this connection: {error}") from error
 
 
-async def open_blocking(given: Any) -> DriverConnection:
+async def open_blocking(given: Any) -> Any:
     with complaints():
         connection = given if isinstance(given, Connection) else given.connection()
-        driver = connection.connection.driver_connection
-        driver_side = driver_connection(driver, waits=False)
         if not connection.in_transaction():
             connection.exec_driver_sql(ANYTHING)
-    return driver_side
+        return connection.connection.driver_connection
 
 
-async def open_session(session: Any) -> DriverConnection:
+async def open_session(session: Any) -> Any:
     with complaints():
         return await open_waiting(await session.connection())
 
 
-async def open_waiting(connection: Any) -> DriverConnection:
+async def open_waiting(connection: Any) -> Any:
     with complaints():
         driver = (await connection.get_raw_connection()).driver_connection
-        driver_side = driver_connection(driver, waits=True)
         if not connection.in_transaction() or is_idle(driver):
             await connection.exec_driver_sql(ANYTHING)
-    return driver_side
+    return driver
 
 
 def is_idle(driver: Any) -> bool:
     """Whether this is asyncpg's, for which SQLAlchemy begins transactions late, and has not begun yet."""
     asks = getattr(driver, "is_in_transaction", None)
     return asks is not None and not asks()
-
-
-def driver_connection(driver: Any, *, waits: bool) -> DriverConnection:
-    """The `DriverConnection` for the driver's connection inside SQLAlchemy's."""
-    package = type(driver).__module__.partition(".")[0]
-    if package == "psycopg":
-        from dibs.engines.postgres.user_connections import psycopg
-
-        found, kind = psycopg.driver_connection(driver), psycopg.Waiting if waits else psycopg.Blocking
-        if isinstance(found, kind):
-            return found
-    elif package == "asyncpg" and waits:
-        from dibs.engines.postgres.user_connections import asyncpg
-
-        return asyncpg.Own(driver)
-    raise unsuitable(driver, "the driver of this SQLAlchemy connection")
