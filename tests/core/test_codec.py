@@ -254,8 +254,8 @@ def test_results_by_the_return_annotation() -> None:
     def task() -> list[Point]: ...  # type: ignore[empty-body]
 
     its = signature(task)
-    assert its.decode_result(CODEC.encode([Point(1)], "the result"), CODEC) == [Point(1)]
-    assert its.decode_result(None, CODEC) is None
+    assert its.decode_result(CODEC.encode([Point(1)], "the result"), CODEC, "id") == [Point(1)]
+    assert its.decode_result(None, CODEC, "id") is None
 
 
 # Payload codecs.

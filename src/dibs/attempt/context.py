@@ -6,20 +6,22 @@ import logging
 import time
 from collections.abc import Mapping, MutableMapping
 from contextvars import ContextVar
-from datetime import datetime
-from typing import Any, Protocol
+from contextlib import AbstractContextManager, nullcontext
+from datetime import datetime, timedelta
+from typing import Any, NoReturn, Protocol
 
 from msgspec import structs
 
 from dibs.attempt.complete_in import acomplete_in, complete_in
-from dibs.core.options import NOTE_LIMIT, check_fraction, shown, storable
+from dibs.attempt.outcome import Snoozed
+from dibs.core.options import NOTE_LIMIT, check_fraction, check_note, shown, storable
 from dibs.core.settings import check_span
 from dibs.core.task import LeasedTask, Settlement, TaskSpec
-from dibs.core.times import SECOND, when
-from dibs.errors import LeaseLost, TaskCancelled, UsageError
+from dibs.core.times import SECOND, duration, instant, when
+from dibs.errors import InvalidOption, LeaseLost, TaskCancelled, UsageError
 from dibs.runtime.hub import Hub
 
-__all__ = ["CURRENT", "Context", "Link", "pass_on"]
+__all__ = ["CURRENT", "Context", "Link", "holding_slot", "pass_on"]
 
 
 class Link(Protocol):
@@ -52,6 +54,13 @@ class Link(Protocol):
     def keep(self, seconds: float) -> None: ...
     def completes(self, settlement: Settlement) -> None:
         """The completion is part of a transaction of the task, which may be committed from now on."""
+        ...
+
+    def waiting(self, queue: str) -> AbstractContextManager[None]:
+        """While this lasts, the run holds its slot only to wait for a task of this queue.
+
+        Raises `WrongThread` if then nothing in its worker could ever run.
+        """
         ...
 
 
@@ -177,6 +186,18 @@ class Context:
         """
         self._link.keep(check_span("lease", by, "by") / SECOND)
 
+    def snooze(self, delay: float | timedelta = 0, *, until: datetime | None = None, note: str = "") -> NoReturn:
+        """End this run here and put the task off by `delay` (seconds), or until an aware datetime.
+
+        No attempt is counted, and a task may do this any number of times: ``if not ready(): ctx.snooze(60)``. `note`
+        is kept in its history. It is raised through your code like an exit, past `except Exception`.
+        """
+        if until is not None:
+            if delay:
+                raise InvalidOption("delay and until both say when: give one of them.")
+            delay = timedelta(microseconds=max(0, instant(until, "until") - self._own_hub().clock.now()))
+        raise Snoozed(duration(delay, "snooze()"), check_note(note, "note") or "the task put itself off")
+
     def complete_in(self, connection: Any, result: object = None) -> None:
         """Complete the task inside your own open transaction, which you then commit: your writes and the completion
         are atomic. Raises `LeaseLost` if the run has lost its lease: let it roll everything back.
@@ -204,6 +225,14 @@ class Context:
             facts = {"task_id": self.id, "task_name": self.name, "attempt": self.attempt}
             self._logger = TaskLogger(logging.getLogger("dibs.task"), facts)
         return self._logger
+
+
+def holding_slot(hub: Hub, queue: str) -> AbstractContextManager[None]:
+    """While this lasts, the task that this code runs in, if any, does nothing but wait for a task of this queue."""
+    context = CURRENT.get()
+    if context is None or context._hub is not hub:
+        return nullcontext()
+    return context._link.waiting(queue)
 
 
 def pass_on(context: Context, spec: TaskSpec, headers: Mapping[str, str] | None) -> TaskSpec:

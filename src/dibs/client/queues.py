@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack
 
 from msgspec import Struct
 
@@ -14,7 +14,7 @@ from dibs.core.fairness import weight
 from dibs.core.limits import LimitState
 from dibs.core.options import PAGE_LIMIT, check_flag, check_name, check_number
 from dibs.core.priority import Bound
-from dibs.core.settings import Limit, QueueSettings, change_settings
+from dibs.core.settings import Limit, Policy, QueueSettings, change_settings
 from dibs.core.states import State
 from dibs.core.task import QueueRecord, QueueState
 from dibs.engines.values import Changed
@@ -36,7 +36,7 @@ class QueueChanges(SharedOptions, total=False):
     `rate` (starts per second) and `burst`.
     """
 
-    policy: str
+    policy: Policy | Literal["aging", "tiers", "strict"]
     aging: Span
     max_aging_bonus: int | None
     retry_penalty: int

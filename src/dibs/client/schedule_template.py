@@ -10,7 +10,7 @@ from msgspec import structs
 
 from dibs.attempt.context import Context
 from dibs.client.options import Options, RecurrenceOptions, check_known
-from dibs.client.task import Task
+from dibs.client.task import AsyncTask, Task
 from dibs.core.options import check_name, is_several
 from dibs.core.recurrence import Recurrence, check_recurrence
 from dibs.core.task import NewTask
@@ -22,6 +22,7 @@ __all__ = ["ScheduleDecorator", "as_template", "declare", "make_recurrence", "te
 
 P = ParamSpec("P")
 R = TypeVar("R")
+AnyTask = TypeVar("AnyTask", bound=Task[..., Any])
 Running = Coroutine[Any, Any, R]
 
 ONE_TASK_ONLY = {
@@ -42,13 +43,13 @@ class ScheduleDecorator(Protocol):
     """What `@app.schedule(…)` returns: it leaves a Task as it is, and turns a function into one."""
 
     @overload
-    def __call__(self, task: Task[P, R], /) -> Task[P, R]: ...
+    def __call__(self, task: AnyTask, /) -> AnyTask: ...
     @overload
-    def __call__(self, task: Callable[Concatenate[Context, P], Running[R]], /) -> Task[P, R]: ...
+    def __call__(self, task: Callable[Concatenate[Context, P], Running[R]], /) -> AsyncTask[P, R]: ...
     @overload
     def __call__(self, task: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
     @overload
-    def __call__(self, task: Callable[P, Running[R]], /) -> Task[P, R]: ...
+    def __call__(self, task: Callable[P, Running[R]], /) -> AsyncTask[P, R]: ...
     @overload
     def __call__(self, task: Callable[P, R], /) -> Task[P, R]: ...
 

@@ -13,7 +13,7 @@ from dibs.client.blocking import Admin, blocking
 from dibs.client.error_groups import ErrorGroups, grouped
 from dibs.client.graph import pages
 from dibs.client.info import CANT_CHANGE, HistoryLine, TaskInfo, history_line, ranked_info, task_info, unknown_task
-from dibs.client.options import Span, check_known, check_metadata
+from dibs.client.options import Priority, Span, check_known, check_metadata
 from dibs.client.steps import Progress, Steps, step_info
 from dibs.core.graph import Rule
 from dibs.core.ids import check_id
@@ -154,12 +154,18 @@ class Bulk(TypedDict, total=False):
 class Changes(TypedDict, total=False):
     """What an edit changes; None leaves it as it is."""
 
-    priority: int | str | None
+    priority: Priority | None
+    """0 to 100 or a name."""
     delay: Span | None
+    """Seconds from now before which it does not start; 0: it may start now."""
     at: datetime | None
-    deadline: datetime | None
-    expires: datetime | None
+    """The time, with a time zone, before which it does not start."""
+    deadline: datetime | Span | None
+    """When it should be done, as a time or in seconds from now."""
+    expires: datetime | Span | None
+    """When it is cancelled if it has not started, as a time or in seconds from now."""
     metadata: Mapping[str, Any] | None
+    """Labels, in place of all that it has."""
 
 
 class Tasks(Admin):
@@ -395,10 +401,17 @@ def make_edit(task_id: str, changes: Changes, now: Instant) -> Edit:
         id=task_id,
         priority=None if priority is None else parse_priority(priority),
         due_at=due_at(changes.get("delay"), changes.get("at"), now),
-        deadline=None if deadline is None else instant(deadline, "deadline"),
-        expires_at=None if expires is None else instant(expires, "expires"),
+        deadline=moment(deadline, "deadline", now),
+        expires_at=moment(expires, "expires", now),
         metadata=None if metadata is None else check_metadata(metadata),
     )
+
+
+def moment(value: datetime | Span | None, option: str, now: Instant) -> Instant | None:
+    """A time, or seconds from now."""
+    if value is None:
+        return None
+    return instant(value, option) if isinstance(value, datetime) else now + duration(value, option)
 
 
 def due_at(delay: Span | None, at: datetime | None, now: Instant) -> Instant | None:

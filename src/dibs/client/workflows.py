@@ -16,7 +16,7 @@ from dibs.client.dependencies import Flow
 from dibs.client.graph import WorkflowGraph, pages, read_graph
 from dibs.client.handle import Handle
 from dibs.client.producer import enqueue_many
-from dibs.client.task import Call
+from dibs.client.task import Call, check_own
 from dibs.client.workflow_batch import assemble
 from dibs.core.ids import check_id
 from dibs.core.options import PAGE_LIMIT, check_label, check_note, check_number, check_reference, shown
@@ -266,6 +266,8 @@ async def begin(app: Dibs, flow: Flow[Any], name: str) -> Workflow:
     if name != "":
         check_label(name, "a workflow's name")
     batch = assemble(flow)
+    for call in batch.calls:
+        check_own(app, call.task)
     begun = NewWorkflow(batch.workflow, name)
     answers = await app.hub.runner.arun(enqueue_many(app.hub, batch.tasks, begun))
     there = {answer.id for answer in answers if answer.outcome is not EnqueueOutcome.ENQUEUED}

@@ -70,7 +70,8 @@ def check_recurrence(
 ) -> Recurrence:
     """The recurrence that these options describe. Durations are seconds or timedeltas."""
     if (cron is None) == (every is None):
-        raise InvalidOption("Give exactly one of cron='30 2 * * *' and every=300 (seconds, or a timedelta).")
+        problem = "needs to know when it fires" if cron is None else "fires by cron or at an interval, not by both"
+        raise InvalidOption(f"a schedule {problem}: give cron, such as '30 2 * * *' or @daily, or every, in seconds.")
     if every is not None and tz is not None:
         raise InvalidOption(f"tz={shown(tz)} goes with cron only: an interval is the same in every time zone.")
     recurrence = Recurrence(
