@@ -77,7 +77,7 @@ def test_of_two_parents_in_two_slots_the_second_is_refused(app: Dibs) -> None:
     feed = app.events("task.dead")
     with feed, app.worker(concurrency=2):
         handles = [parent.enqueue(), parent.enqueue()]
-        refused = next(iter(feed)).task
+        refused = next(iter(feed)).data["task_id"]
         (other,) = [handle for handle in handles if handle.id != refused]
         assert other.refresh().state is State.RUNNING
         assert other.cancel()

@@ -63,7 +63,7 @@ def test_arguments_go_by_name_and_the_worker_checks_them(make_app: MakeApp) -> N
     with worker.worker():
         web.wait([wrong, *many], TIMEOUT)
         assert [handle.result() for handle in many] == [2, 4]
-        assert flow.wait(TIMEOUT).state is State.COMPLETED
+        assert flow.wait(TIMEOUT).state == "completed"
     assert wrong.refresh().state is State.DEAD
 
 

@@ -68,6 +68,22 @@ def test_a_recurrence_from_public_forms() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "cron"),
+    [
+        ("@yearly", "0 0 1 1 *"),
+        ("@annually", "0 0 1 1 *"),
+        ("@monthly", "0 0 1 * *"),
+        ("@weekly", "0 0 * * 0"),
+        (" @daily ", "0 0 * * *"),
+        ("@midnight", "0 0 * * *"),
+        ("@hourly", "0 * * * *"),
+    ],
+)
+def test_names_of_common_expressions(name: str, cron: str) -> None:
+    assert check_recurrence(cron=name, tz="Asia/Tokyo") == check_recurrence(cron=cron, tz="Asia/Tokyo")
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
         ({}, "needs to know when it fires: give cron"),
@@ -76,6 +92,8 @@ def test_a_recurrence_from_public_forms() -> None:
         ({"cron": "* * * *"}, "needs five fields, not 4: minute, hour, day of month, month, day of week"),
         ({"cron": "0 0 * * * *"}, "needs five fields, not 6"),
         ({"cron": ""}, "needs five fields, not 0"),
+        ({"cron": "@reboot"}, "cron='@reboot' is not known"),
+        ({"cron": "5m"}, "an interval is given as every=…, in seconds"),
         ({"cron": "@dialy"}, "is not known. Did you mean .@daily."),
         ({"cron": "60 * * * *"}, "'60' is no minute. It takes 0 to 59"),
         ({"cron": "*/0 * * * *"}, "'.*/0' is no minute"),

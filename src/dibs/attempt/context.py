@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, MutableMapping
-from contextvars import ContextVar
 from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar
 from datetime import datetime, timedelta
 from typing import Any, NoReturn, Protocol
 

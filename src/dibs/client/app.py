@@ -259,11 +259,12 @@ class Dibs:
     def on_success(self, hook: AnyHook) -> AnyHook:
         """Call a function of one argument (`TaskEnd`) when a task of this app has completed; plain or async.
 
-        It is called by the worker that ran the task, once the store has taken the outcome: in a thread, or on the
-        worker's loop if it is async. After the task's own hook (`@app.task(on_success=…)`), in the order of adding. What
-        it raises is logged, and changes nothing. It is called once at most, and not at all if the worker ends, is
-        killed or loses the task's lease at that moment. Tasks that other code settles (`app.settle`, a worker in
-        another language) have no hooks. What must not be missed belongs into the task, or into a task that waits for it.
+        The worker that ran the task calls it once the store has taken the outcome: in a thread, or on the worker's loop
+        if it is async. The task's own hook (`@app.task(on_success=…)`) comes first, then those of the app in the order
+        of adding. What a hook raises is logged, and changes nothing. It is called once at most, and not at all if the
+        worker ends, is killed or loses the task's lease at that moment. Tasks that other code settles (`app.settle`, a
+        worker in another language) have no hooks. What must not be missed belongs into the task, or into a task that
+        waits for it.
         """
         self.hub.on_success.append(check_hook(hook, "on_success"))
         return hook
@@ -273,7 +274,7 @@ class Dibs:
 
         As `on_success`. It is not called after an attempt that is followed by another (middleware sees each one), when
         a task is cancelled or expires, nor when it becomes dead without a run of its own ending: with its worker
-        (reason `lost`), with its queue, or because of a task that it waits for. `app.events("task.dead")` tells these too.
+        (reason `lost`), with its queue, or because of a task that it waits for. `app.events("task.dead")` tells all.
         """
         self.hub.on_failure.append(check_hook(hook, "on_failure"))
         return hook

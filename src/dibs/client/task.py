@@ -40,7 +40,7 @@ ELSEWHERE = {
     **dict.fromkeys(("apply_async", "send_with_options", "enqueue_call"), WITH_OPTIONS),
     **dict.fromkeys(("s", "si", "signature", "subtask", "message", "message_with_options"), VALUE),
     **dict.fromkeys(
-        ("enqueue_in", "enqueue_at", "schedule"), f"{LATER}, or using(at=…); to repeat it, @app.schedule(…)"
+        ("enqueue_in", "enqueue_at", "schedule"), f"{LATER} or using(at=…); to repeat it, @app.schedule(…)"
     ),
     **dict.fromkeys(("map", "starmap", "chunks", "bulk"), EACH),
     **dict.fromkeys(("adelay", "asend", "aapply_async"), "write await {0}.aenqueue(…)"),
@@ -110,7 +110,7 @@ class Task(Generic[P, R]):
     @overload
     def __call__(self, context: Context, /, *args: P.args, **kwargs: P.kwargs) -> R: ...
 
-    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[misc]  # it takes all that both take
         """Run the function here and now, as if it had no decorator; an async one gives a coroutine.
 
         If it takes a Context, that of the task in which this is called is passed on. Outside of tasks, give one first.
@@ -242,7 +242,7 @@ class AsyncTask(Task[P, R]):
     @overload
     def __call__(self, context: Context, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]: ...
 
-    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[misc]  # as above
         return super().__call__(*args, **kwargs)
 
 
@@ -252,7 +252,7 @@ def make_task(app: Dibs, definition: TaskDefinition, options: Options) -> Task[.
 
 
 def check_own(app: Dibs, task: Task[P, R]) -> Task[P, R]:
-    """Refuse a task of another app: it would go into that one's store, or into this one, whose workers don't know it."""
+    """Refuse a task of another app: it would go into that one's store, or its own workers would not find it."""
     if task._app.hub.definitions is not app.hub.definitions:
         raise InvalidOption(
             f"task {task.name} is another app's: enqueue it by itself ({task.__name__}.enqueue(…)), or name it here, "

@@ -184,7 +184,8 @@ class Signature:
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
                 stars = "*" if parameter.kind is parameter.VAR_POSITIONAL else "**"
                 raise InvalidOption(
-                    f"task {name} takes {stars}{parameter.name}: arguments are stored by name, so each needs one of its own."
+                    f"task {name} takes {stars}{parameter.name}: arguments are stored by name, so each needs one of "
+                    "its own."
                 )
         self.parameters = parameters
         self.names = [p.name for p in parameters]
@@ -226,8 +227,8 @@ class Signature:
         for name in self.untyped:
             if isinstance(bound.get(name), bytes | bytearray | memoryview):
                 raise InvalidArguments(
-                    f"{self.name} got bytes as {name!r}, which would arrive as a text in base64: annotate that parameter "
-                    f"({name}: bytes), and they arrive as bytes."
+                    f"{self.name} got bytes as {name!r}, which would arrive as a text in base64: annotate that "
+                    f"parameter ({name}: bytes), and they arrive as bytes."
                 )
         json = as_json(bound, self._what)
         if json != b"{}" or self.required:

@@ -161,7 +161,7 @@ def calendar_of(cron: str, tz: str) -> Calendar:
 
 
 def check_cron(cron: object) -> str:
-    """A cron expression that fires, with single spaces; a name such as `@daily` becomes the expression it stands for."""
+    """A cron expression that fires, with single spaces; a name such as `@daily` becomes the one it stands for."""
     if not isinstance(cron, str):
         hint = " An interval is given as every=…, in seconds." if isinstance(cron, int | float | timedelta) else ""
         raise InvalidOption(f"cron must be a text such as '30 2 * * *' or '@daily', not {shown(cron)}.{hint}")

@@ -14,7 +14,6 @@ from dibs.core.retry import Backoff, ExceptionTypes
 from dibs.core.settings import Defaults, QueueSettings
 from dibs.core.task import NewTask
 
-
 Hook = Callable[[Any], Any]
 """Called with the end of a task; plain or async."""
 
