@@ -94,14 +94,17 @@ class Context:
 
     @property
     def id(self) -> str:
+        """The task's id."""
         return self._task.id
 
     @property
     def name(self) -> str:
+        """The task's name."""
         return self._task.name
 
     @property
     def queue(self) -> str:
+        """The queue that it came from."""
         return self._task.queue
 
     @property
@@ -116,14 +119,17 @@ class Context:
 
     @property
     def priority(self) -> int:
+        """As submitted or edited, 0 to 100."""
         return self._task.spec.priority
 
     @property
     def metadata(self) -> Mapping[str, Any]:
+        """Its labels."""
         return self._task.spec.metadata
 
     @property
     def headers(self) -> Mapping[str, str]:
+        """Texts that travel with the task, such as a trace."""
         return self._task.spec.headers
 
     @property
@@ -138,10 +144,12 @@ class Context:
 
     @property
     def tenant(self) -> str:
+        """Whose share of a fair queue it is charged to; empty: nobody's."""
         return self._task.spec.tenant
 
     @property
     def partition(self) -> str | None:
+        """The partition whose limits hold for it."""
         return self._task.spec.partition
 
     @property

@@ -27,8 +27,11 @@ class TaskEnd(Struct, frozen=True, kw_only=True):
     """The end of a task, as hooks see it."""
 
     id: str
+    """Its id."""
     name: str
+    """The name of its task definition."""
     queue: str
+    """Its queue."""
     attempt: int
     """The number of its last attempt, from 1."""
     state: State
@@ -38,7 +41,9 @@ class TaskEnd(Struct, frozen=True, kw_only=True):
     error: Failure | None = None
     """What its last attempt raised: `type`, `message` and `traceback`, as texts."""
     metadata: Mapping[str, Any] = {}
+    """Its labels."""
     headers: Mapping[str, str] = {}
+    """Texts that travel with it."""
 
 
 def check_hook(hook: object, what: str) -> Hook:

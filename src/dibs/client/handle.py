@@ -57,10 +57,12 @@ class Handle(Source[R]):
 
     @property
     def last_tasks(self) -> tuple[Handle[R]]:
+        """The tasks that must end for it to have ended: itself."""
         return (self,)
 
     @property
     def shape(self) -> Shape:
+        """How its result is made up of results of tasks."""
         return self.id
 
     async def arefresh(self) -> TaskInfo:

@@ -37,45 +37,76 @@ class QueueChanges(SharedOptions, total=False):
     """
 
     policy: Policy | Literal["aging", "tiers", "strict"]
+    """How it orders its tasks: "aging" (default; waiting raises the priority), "tiers" (four bands, with promotion),
+    "strict"."""
     aging: Span
+    """Seconds of waiting that are worth one point of priority. Default: 600."""
     max_aging_bonus: int | None
+    """The most points that waiting can add; None: no cap, so that nothing waits for ever."""
     retry_penalty: int
+    """Points that each failed attempt costs. Default: 2."""
     deadline_weight: int
+    """Points that a deadline adds when it is reached. Default: 30."""
     deadline_horizon: Span
+    """Seconds before the deadline at which its steps begin. Default: an hour."""
     promote_low: Span
+    """With "tiers": seconds after which a task of the low tier counts as medium. Default: 600."""
     promote_medium: Span
+    """With "tiers": seconds after which a medium task counts as high. Default: 1200."""
     tiers: Mapping[str, Mapping[str, Any]]
+    """With "tiers": retries, timeout and the like per tier, `{'low': {'retries': 2}}`."""
     max_depth: int | None
+    """Pending tasks at which new ones are refused with `QueueFull`."""
     max_concurrent: int | None
+    """Tasks that may run at once, over all workers."""
     rate: float | None
+    """Starts per second, over all workers."""
     burst: int | None
+    """Starts that may come at once after a pause; None: one second's worth."""
     per_task: Mapping[str, AnyLimit]
+    """Limits by task name."""
     per_partition: AnyLimit | None
+    """A limit for each partition (`per=`)."""
     enqueue_rate: float | None
+    """Tasks per second that each client may enqueue, else `RateLimited`."""
     enqueue_burst: int | None
+    """Tasks that a client may enqueue at once after a pause; None: one second's worth."""
     fair: bool
+    """Share the queue between tenants. Default: False."""
     weights: Mapping[str, float]
+    """Shares of tenants; 1 where none is given."""
     keep: Span
+    """Seconds for which completed and cancelled tasks are kept. Default: 7 days."""
     keep_dead: Span
+    """Seconds for which dead tasks are kept. Default: 30 days."""
 
 
 class QueueInfo(Struct, frozen=True, kw_only=True):
     """A queue as it was when it was read."""
 
     name: str
+    """Its name."""
     state: QueueState
+    """active, paused or draining."""
     settings: QueueSettings
+    """All its settings, as they are stored: durations in microseconds."""
     counts: dict[State, int]
+    """Tasks by state; exact."""
     stale: int
+    """Waiting tasks that are still ranked by earlier settings."""
     bound: Bound
+    """How long a task can be overtaken."""
 
 
 class TenantInfo(Struct, frozen=True, kw_only=True):
     """A tenant of a fair queue that has pending tasks."""
 
     tenant: str
+    """Whose share of a fair queue it is charged to."""
     pending: int
+    """Its pending tasks in this queue."""
     weight: float
+    """Its share, beside those of others."""
 
 
 QueueInfos = list[QueueInfo]

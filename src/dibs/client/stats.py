@@ -33,24 +33,41 @@ class QueueStats(Struct, frozen=True, kw_only=True):
     """
 
     queue: str | None
+    """None: all queues."""
     window: float
+    """Seconds."""
     counts: dict[State, int]
+    """Tasks by state, now."""
     priority_distribution: dict[str, int]
     """Pending tasks by the tier that they were submitted with."""
     oldest_pending_seconds: float | None
+    """How long the oldest pending task has waited."""
     oldest_by_tier: dict[str, float | None]
+    """The same of each tier."""
     wait: Percentiles
+    """Seconds from ready to claimed."""
     run: Percentiles
+    """Seconds from claimed to ended."""
     wait_by_tier: dict[str, Percentiles]
+    """The same of each tier."""
     completed: int
+    """Tasks that completed."""
     failed: int
+    """Attempts that failed."""
     dead: int
+    """Tasks that died."""
     cancelled: int
+    """Tasks that were cancelled."""
     throughput_per_second: float
+    """Completed tasks."""
     error_rate: float
+    """Failed runs among all that ended, 0 to 1."""
     workers_active: int
+    """Workers that serve it."""
     desired_slots: int
+    """Slots that would keep up with what comes in."""
     counters: dict[str, int]
+    """By name."""
     deaths: dict[str, int]
     """By reason."""
     cancellations: dict[str, int]

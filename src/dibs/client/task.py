@@ -56,7 +56,9 @@ class Call(Struct, Flow[R], frozen=True):
     """A call that has not been enqueued yet: for `enqueue_many`, `chain`, `group` and `take`."""
 
     task: Task[..., R]
+    """The task that is called."""
     new: NewTask
+    """What is enqueued."""
     needs: tuple[Call[Any], ...] = ()
     """Other calls that it waits for."""
 
@@ -67,14 +69,17 @@ class Call(Struct, Flow[R], frozen=True):
 
     @property
     def first_tasks(self) -> tuple[Call[Any], ...]:
+        """The calls that nothing in it comes before: itself."""
         return (self,)
 
     @property
     def last_tasks(self) -> tuple[Call[Any], ...]:
+        """The calls that must end for it to have ended: itself."""
         return (self,)
 
     @property
     def shape(self) -> Shape:
+        """How its result is made up of results of tasks."""
         return self.new.id
 
     def __repr__(self) -> str:

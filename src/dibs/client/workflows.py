@@ -56,22 +56,33 @@ APART = 0.02
 class WorkflowState(StrEnum):
     """The state of a workflow as a whole."""
 
-    RUNNING = "running"  # some task is unfinished
+    RUNNING = "running"
+    """Some task is unfinished."""
     COMPLETED = "completed"
-    FAILED = "failed"  # all have ended, some are dead
-    CANCELLED = "cancelled"  # all have ended, none is dead, some were cancelled for other reasons than `if_failed`
+    """All have completed, or ended as was meant."""
+    FAILED = "failed"
+    """All have ended, some are dead."""
+    CANCELLED = "cancelled"
+    """All have ended, none is dead, some were cancelled for other reasons than `if_failed`."""
 
 
 class WorkflowInfo(Struct, frozen=True, kw_only=True):
     """A workflow as it was when it was read. Tasks that retention has pruned are in `total` and in no count."""
 
     id: str
+    """Its id."""
     name: str
+    """As given to `enqueue_workflow`."""
     state: WorkflowState
+    """Its state."""
     created_at: datetime | None
+    """When it was made."""
     total: int
+    """How many tasks it was made of."""
     ended: int
+    """How many have ended."""
     counts: dict[State, int]
+    """Tasks by state."""
 
     @property
     def is_done(self) -> bool:

@@ -34,16 +34,21 @@ LONGEST: Duration = 400 * DAY
 class CatchUp(StrEnum):
     """What becomes of the fires that were missed while nothing could fire."""
 
-    SKIP = "skip"  # they are dropped
-    ONE = "one"  # one task for all of them
-    ALL = "all"  # one task each, for the newest `catch_up_limit`
+    SKIP = "skip"
+    """They are dropped."""
+    ONE = "one"
+    """One task for all of them."""
+    ALL = "all"
+    """One task each, for the newest `catch_up_limit`."""
 
 
 class Overlap(StrEnum):
     """Whether a schedule fires while its last task still waits or runs."""
 
     ALLOW = "allow"
+    """It does."""
     SKIP = "skip"
+    """It does not, and that fire is skipped."""
 
 
 class Recurrence(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):

@@ -54,8 +54,11 @@ class Policy(StrEnum):
     """How a queue orders its tasks."""
 
     AGING = "aging"
+    """Waiting raises the priority."""
     TIERS = "tiers"
+    """Four bands, served in order, with promotion."""
     STRICT = "strict"
+    """Priority alone, then age."""
 
 
 class Tier(StrEnum):
@@ -102,8 +105,11 @@ class Limit(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True)
     """At most so many at once, and so many starts per second (with a burst); None: no such limit."""
 
     max_concurrent: int | None = None
+    """How many may run at once."""
     rate: float | None = None
+    """Starts per second."""
     burst: int | None = None
+    """Starts that may come at once after a pause; None: one second's worth."""
 
 
 class QueueSettings(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
