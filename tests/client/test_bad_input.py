@@ -98,7 +98,7 @@ ARGUMENTS: list[tuple[tuple[Any, ...], dict[str, Any], str]] = [
         ),
     ),
     (("1",), {}, "the arguments of work don't fit its signature: Expected `int`, got `str` - at `$.number`."),
-    ((object(),), {}, "the arguments of work can't be carried as JSON: JSON can't carry a object."),
+    ((object(),), {}, "the arguments of work can't be carried as JSON: JSON can't carry an object."),
 ]
 
 

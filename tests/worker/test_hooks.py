@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -25,6 +26,13 @@ def work() -> None: ...
 
 
 Told = list[tuple[str, str, str]]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def leave_nothing() -> Iterator[None]:
+    yield
+    process_hooks.app.close()
+    shutil.rmtree(process_hooks.place)
 
 
 def recorder(told: Told, who: str) -> Callable[[TaskEnd], None]:
@@ -316,6 +324,18 @@ def test_snoozing_and_wrong_results_in_every_executor() -> None:
     events = [[line.event for line in handle.history()] for handle in handles]
     assert [each.count(HistoryEvent.SNOOZED) for each in events] == [1, 1, 1]
     assert wrong.refresh().failed_attempts == 1
+
+
+def test_backoff_in_a_process_and_after_its_death() -> None:
+    handles = [process_hooks.fails.enqueue(how) for how in ("raises", "dies")]
+    with process_hooks.app.worker(concurrency=4):
+        process_hooks.app.wait(handles, PATIENCE)
+    for handle, error in zip(handles, ("OSError", "ProcessDied"), strict=True):
+        info = handle.refresh()
+        assert (info.state, info.failed_attempts) == (State.DEAD, 2)
+        assert info.error is not None
+        assert info.error.type == error
+        assert handle.history()[0].at - info.created_at < timedelta(seconds=PATIENCE), "and not retry_base later"
 
 
 def test_a_process_task_that_awaits_in_the_only_slot_is_refused() -> None:

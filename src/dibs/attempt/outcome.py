@@ -41,7 +41,6 @@ __all__ = [
     "released",
     "returned",
     "shorten",
-    "snoozed",
     "timed_out",
     "unready",
     "with_backoff",

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from copy import copy
 from datetime import datetime, timedelta
 from inspect import isasyncgenfunction, isgeneratorfunction
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 
 from msgspec import structs
 
@@ -32,7 +32,6 @@ from dibs.client.info import (
     TaskInfo,
     chore_info,
     task_info,
-    unreadable_task,
 )
 from dibs.client.options import (
     Options,
@@ -43,14 +42,14 @@ from dibs.client.options import (
     check_known,
     shared_options,
 )
-from dibs.client.queues import QueueChanges, Queues
+from dibs.client.queues import QueueChanges, Queues, declare_queue
 from dibs.client.result_waiter import ResultWaiter
 from dibs.client.schedule_template import ScheduleDecorator, declare, make_recurrence
 from dibs.client.schedules import Schedules
 from dibs.client.series import Point, check_range, read_series
-from dibs.client.stats import QueueStats, check_window, read_rate, read_stats
+from dibs.client.stats import QueueStats, check_window, read_position, read_stats
 from dibs.client.steps import Steps
-from dibs.client.task import AsyncTask, Call, Task, check_own, make_task
+from dibs.client.task import AsyncTask, Call, Decorator, Running, Task, check_own, make_task
 from dibs.client.tasks import Tasks, ranked_infos, read_task
 from dibs.client.why import Why, explain
 from dibs.client.workers import Workers
@@ -71,15 +70,14 @@ from dibs.core.options import (
     shown,
 )
 from dibs.core.priority import Bound
-from dibs.core.settings import QueueSettings, change_settings
-from dibs.core.times import MINUTE, SECOND, patience, when
+from dibs.core.times import patience
 from dibs.engines.base import Engine
 from dibs.engines.open import needs_token, open_engine, shown_url, with_accelerator, with_token
 from dibs.engines.values import EnqueueOutcome
 from dibs.errors import InvalidOption
 from dibs.observe.tracing import sending
 from dibs.runtime.clock import Clock, SystemClock
-from dibs.runtime.definition import QueueDefinition, TaskDefinition
+from dibs.runtime.definition import TaskDefinition
 from dibs.runtime.environment import default_blobs, default_token, default_url, host
 from dibs.runtime.hub import Hub
 from dibs.runtime.payloads import make_payloads
@@ -91,22 +89,8 @@ __all__ = ["Dibs"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Running = Coroutine[Any, Any, R]
 AnyHook = TypeVar("AnyHook", bound=Callable[[TaskEnd], Any])
 AnyMiddleware = TypeVar("AnyMiddleware", bound=Middleware | Layer)
-
-
-class Decorator(Protocol):
-    """What `@app.task(…)` returns: it turns a function into a Task with its signature, without Context."""
-
-    @overload
-    def __call__(self, function: Callable[Concatenate[Context, P], Running[R]], /) -> AsyncTask[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[P, Running[R]], /) -> AsyncTask[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
 
 
 class Dibs:
@@ -248,13 +232,7 @@ class Dibs:
         something else than it did. A setting that the code no longer declares goes back to its default. When two
         versions of the code run, the worker that started last decides.
         """
-        chosen = check_name(name, "queue")
-        if chosen in self.hub.queues:
-            raise InvalidOption(f"the settings of queue {chosen!r} are declared twice: give them all in one place.")
-        check_known(settings, QueueChanges.__annotations__, "a queue")
-        self.hub.queues[chosen] = QueueDefinition(
-            name=chosen, settings=change_settings(QueueSettings(), settings), given=tuple(settings)
-        )
+        declare_queue(self.hub, name, settings)
 
     def on_success(self, hook: AnyHook) -> AnyHook:
         """Call a function of one argument (`TaskEnd`) when a task of this app has completed; plain or async.
@@ -503,16 +481,7 @@ class Dibs:
 
     async def aposition(self, task_id: str) -> tuple[int, datetime | None]:
         """How many tasks are ahead of a pending one (at most 10,000 are counted), and when it should start."""
-        engine, arun = self.hub.engine, self.hub.runner.arun
-        info = await arun(read_task(self.hub, task_id))
-        if info.unreadable is not None:
-            raise unreadable_task(info.id, info.unreadable)
-        position = (await arun(engine.peek(info.queue, 0, until=info.id, now=self.hub.clock.store_now()))).position
-        if position is None:
-            return 0, info.due_at or info.started_at
-        now = self.hub.clock.now()
-        rate = await arun(read_rate(engine, info.queue, 5 * MINUTE, now))
-        return position.ahead, when(now + round(position.ahead / rate * SECOND)) if rate else None
+        return await self.hub.runner.arun(read_position(self.hub, task_id))
 
     position = blocking(aposition)
 

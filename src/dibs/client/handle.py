@@ -47,7 +47,7 @@ class Handle(Source[R]):
         """Whether the key already stood for this task, so that no new one was stored."""
         self.info: TaskInfo | None = None
         """The last snapshot read; `refresh` reads another."""
-        self.by_blocking = False
+        self._by_blocking = False
         """Whether a blocking enqueue in async code gave it: then ``await handle`` is most likely a mistake."""
         self._waiter = waiter
         self._definition = definition
@@ -94,7 +94,7 @@ class Handle(Source[R]):
         return self.hub.runner.run(self._result(longest))
 
     def __await__(self) -> Generator[Any, Any, R]:
-        if self.by_blocking:
+        if self._by_blocking:
             raise WrongThread(
                 "enqueue() in async code blocks the event loop, and this await would wait for the task's result: write "
                 "await task.aenqueue(…). To wait for the result, await handle.aresult()."

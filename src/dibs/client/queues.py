@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from dibs.client.blocking import Admin, blocking
 from dibs.client.info import snapshot
-from dibs.client.options import SharedOptions, Span
+from dibs.client.options import SharedOptions, Span, check_known
 from dibs.core.fairness import weight
 from dibs.core.limits import LimitState
 from dibs.core.options import PAGE_LIMIT, check_flag, check_name, check_number
@@ -18,10 +18,12 @@ from dibs.core.settings import Limit, Policy, QueueSettings, change_settings
 from dibs.core.states import State
 from dibs.core.task import QueueRecord, QueueState
 from dibs.engines.values import Changed
-from dibs.errors import QueueNotEmpty, StoreBusy, UnknownQueue
+from dibs.errors import InvalidOption, QueueNotEmpty, StoreBusy, UnknownQueue
+from dibs.runtime.definition import QueueDefinition
 from dibs.runtime.environment import actor
+from dibs.runtime.hub import Hub
 
-__all__ = ["QueueChanges", "QueueInfo", "Queues", "TenantInfo"]
+__all__ = ["QueueChanges", "QueueInfo", "Queues", "TenantInfo", "declare_queue"]
 
 AnyLimit = int | Limit | Mapping[str, Any]
 TRIES = 10
@@ -218,3 +220,13 @@ class Queues(Admin):
 
 def queue_info(record: QueueRecord, counts: dict[State, int]) -> QueueInfo:
     return snapshot(QueueInfo, record, counts=counts, bound=Bound(record.settings))
+
+
+def declare_queue(hub: Hub, name: str, settings: QueueChanges) -> None:
+    """Add settings of a queue to the app: its workers declare them in the store."""
+    chosen = check_name(name, "queue")
+    if chosen in hub.queues:
+        raise InvalidOption(f"the settings of queue {chosen!r} are declared twice: give them all in one place.")
+    check_known(settings, QueueChanges.__annotations__, "a queue")
+    code = change_settings(QueueSettings(), settings)
+    hub.queues[chosen] = QueueDefinition(name=chosen, settings=code, given=tuple(settings))

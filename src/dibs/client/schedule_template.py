@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
 import msgspec
@@ -10,7 +10,7 @@ from msgspec import structs
 
 from dibs.attempt.context import Context
 from dibs.client.options import Options, RecurrenceOptions, check_known
-from dibs.client.task import AsyncTask, Task
+from dibs.client.task import AsyncTask, Running, Task
 from dibs.core.options import check_name, is_several
 from dibs.core.recurrence import Recurrence, check_recurrence
 from dibs.core.task import NewTask
@@ -23,7 +23,6 @@ __all__ = ["ScheduleDecorator", "as_template", "declare", "make_recurrence", "te
 P = ParamSpec("P")
 R = TypeVar("R")
 AnyTask = TypeVar("AnyTask", bound=Task[..., Any])
-Running = Coroutine[Any, Any, R]
 
 ONE_TASK_ONLY = {
     "key": "every fire is one task already, and overlap='skip' leaves out fires while the last task is unfinished",

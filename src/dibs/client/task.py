@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from functools import cached_property
 from inspect import iscoroutinefunction, signature
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    NoReturn,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
 from msgspec import Struct, structs
 
@@ -26,10 +38,11 @@ from dibs.runtime.definition import TaskDefinition
 if TYPE_CHECKING:
     from dibs.client.app import Dibs
 
-__all__ = ["AsyncTask", "Call", "Task", "check_new", "check_own", "make_task"]
+__all__ = ["AsyncTask", "Call", "Decorator", "Running", "Task", "check_new", "check_own", "make_task"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Running = Coroutine[Any, Any, R]
 
 
 NOW, LATER, VALUE = "write {0}.enqueue(…)", "write {0}.using(delay=seconds).enqueue(…)", "write {0}.call(…)"
@@ -147,7 +160,7 @@ class Task(Generic[P, R]):
         else:
             with hub.tracing.sending([new]) as (traced,):
                 handle = self._handle(enqueue(hub, traced, self.options), new)
-        handle.by_blocking = asyncio._get_running_loop() is not None
+        handle._by_blocking = asyncio._get_running_loop() is not None
         return handle
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
@@ -243,9 +256,9 @@ class AsyncTask(Task[P, R]):
     """A task whose function is async: calling it in place gives a coroutine."""
 
     @overload  # type: ignore[override]
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]: ...
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Running[R]: ...
     @overload
-    def __call__(self, context: Context, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]: ...
+    def __call__(self, context: Context, /, *args: P.args, **kwargs: P.kwargs) -> Running[R]: ...
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[misc]  # as above
         return super().__call__(*args, **kwargs)
@@ -274,3 +287,16 @@ def check_new(new: NewTask) -> None:
         raise InvalidOption("a task that replaces another (replace, debounce) can't wait for others, so it can't take.")
     if any(edge.id == new.id for edge in new.after):
         raise InvalidOption(f"task {new.id} can't wait for itself.")
+
+
+class Decorator(Protocol):
+    """What `@app.task(…)` returns: it turns a function into a Task with its signature, without Context."""
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], Running[R]], /) -> AsyncTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, Running[R]], /) -> AsyncTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...

@@ -17,6 +17,22 @@ from dibs.core.task import MAX_LOSSES
 from dibs.core.times import SECOND, Duration, duration
 from dibs.errors import InvalidOption, Permanent, Retry, WrongResult
 
+__all__ = [
+    "JITTER",
+    "TRANSIENT",
+    "Backoff",
+    "ExceptionTypes",
+    "RetryDecision",
+    "after_failure",
+    "after_loss",
+    "asked_delay",
+    "check_backoff",
+    "jitter",
+    "retry_delay",
+    "should_retry",
+    "timeout_for",
+]
+
 ExceptionTypes = Sequence[type[BaseException]]
 Backoff = Callable[[int, BaseException], Duration]
 """The wait after a failed attempt, from its number (from 1) and its error."""

@@ -52,3 +52,10 @@ def nap(ctx: Context) -> int:
 @app.task(executor="process", retries=0)
 async def waits() -> None:
     await (await good.aenqueue())
+
+
+@app.task(executor="process", retries=1, retry_base=3600, retry_cap=3600, backoff=lambda attempt, error: 0.01)
+def fails(how: str) -> None:
+    if how == "dies":
+        os._exit(3)
+    raise OSError(how)
