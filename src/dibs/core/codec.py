@@ -14,7 +14,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from math import isfinite
-from typing import Any, Protocol, get_type_hints, runtime_checkable
+from typing import Any, Protocol, get_origin, get_type_hints, runtime_checkable
 
 import msgspec
 
@@ -70,7 +70,7 @@ def from_builtin(wanted: type, value: Any) -> Any:
     validate = getattr(wanted, "model_validate", None)
     if validate is not None:
         return validate(value)
-    if isinstance(value, wanted):
+    if isinstance(value, get_origin(wanted) or wanted):
         return value
     raise NotImplementedError(
         f"{getattr(wanted, '__qualname__', wanted)} is not a type that JSON can be turned into: "
@@ -307,13 +307,16 @@ class Signature:
 
     @cached_property
     def returns(self) -> Any:
-        """The annotation of the result; Any if there is none, or none that JSON can be turned into."""
+        """The annotation of the result; Any if there is none, or none that JSON can be turned into.
+
+        None counts as none: such a task may still have a result, by `ctx.complete_in(…, result=…)`.
+        """
         try:
             hint = get_type_hints(self.function, include_extras=True).get("return", Any)
             msgspec.json.Decoder(hint, dec_hook=from_builtin)
         except (NameError, TypeError):
             return Any
-        return hint
+        return Any if hint is NOTHING else hint
 
     @cached_property
     def result_decoder(self) -> msgspec.json.Decoder[Any]:
@@ -325,7 +328,7 @@ class Signature:
 
     def encode_result(self, value: object, codec: Codec, task_id: str) -> bytes | None:
         """The payload of a result, checked to be what the return annotation declares."""
-        if value is None and self.returns in (Any, NOTHING):
+        if value is None and self.returns is Any:
             return None
         json = as_json(value, f"the result of {self.name}")
         if self.returns is not Any:
