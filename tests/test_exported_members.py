@@ -41,7 +41,8 @@ def test_the_names_for_tests() -> None:
 
 
 def test_the_names_of_the_worker() -> None:
-    names = {"Context", "ExitCode", "ExitReport", "Middleware", "Next", "Worker", "WorkerSettings", "WorkerStats"}
+    names = {"Context", "ExitCode", "ExitReport", "Middleware", "Next"}
+    names |= {"TaskEnd", "Worker", "WorkerSettings", "WorkerStats"}
     assert set(dibs.worker.__all__) == names
 
 
@@ -85,8 +86,12 @@ def test_the_methods_of_an_app() -> None:
         "handle",
         "lifespan",
         "middleware",
+        "on_failure",
+        "on_success",
         "peek",
         "position",
+        "queue",
+        "remote",
         "schedule",
         "series",
         "stats",

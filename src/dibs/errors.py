@@ -26,6 +26,7 @@
     ├── TaskError                         the end of a task whose result was awaited
     │   ├── TaskFailed                    it is dead; carries the remote traceback
     │   ├── TaskCancelled                 it was cancelled; carries the reason
+    │   ├── WrongResult                   its result is not of the type that the task declares
     │   └── ResultGone                    it ended so long ago that its record has been pruned
     ├── StoreError                        the store did not do what was asked
     │   ├── StoreBusy                     others held a lock for longer than the limit; try again
@@ -83,6 +84,7 @@ __all__ = [
     "UnknownWorkflow",
     "Unreadable",
     "UsageError",
+    "WrongResult",
     "WrongState",
     "WrongThread",
 ]
@@ -223,6 +225,13 @@ class TaskCancelled(TaskError):
     def __init__(self, message: str, *, task_id: str, reason: str) -> None:
         super().__init__(message, task_id=task_id)
         self.reason = reason
+
+
+class WrongResult(TaskError):
+    """The result is not of the type that the task's return annotation declares.
+
+    A run that returns such a value fails its task for good: another attempt would return the same.
+    """
 
 
 class ResultGone(TaskError):

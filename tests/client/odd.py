@@ -16,6 +16,7 @@ from uuid import UUID
 
 from hypothesis import strategies as st
 
+from dibs.attempt.outcome import Snoozed
 from dibs.core.options import shown
 from dibs.errors import DibsError
 
@@ -26,8 +27,8 @@ MOST_MEMORY = 50 * 1024 * 1024
 LONG_WAIT = 1.0
 """Seconds that a call may be asked to wait here: longer ones are right, and so would be tested for hours."""
 
-EXPECTED = (DibsError, TypeError, ValueError, TimeoutError)
-"""What a call may raise. TimeoutError is the answer of calls that wait."""
+EXPECTED = (DibsError, TypeError, ValueError, TimeoutError, Snoozed)
+"""What a call may raise. TimeoutError is the answer of calls that wait, Snoozed that of `snooze`."""
 
 
 class Silent:

@@ -507,6 +507,12 @@ def test_edit_all_that_match_in_every_way(shop: Dibs, dibs_clock: ManualClock) -
         assert (info.due_at, info.deadline, info.expires_at) == (dibs_clock.time + timedelta(minutes=1), later, later)
     assert shop.tasks.get(other).priority == 50
     assert shop.tasks.edit_matching(Filter(queue="mail"), at=dibs_clock.time).changed == 3
+    assert shop.tasks.edit_matching(Filter(queue="mail"), deadline=60, expires=timedelta(hours=2)).changed == 3
+    info = shop.tasks.get(ids[0])
+    assert (info.deadline, info.expires_at) == (
+        dibs_clock.time + timedelta(minutes=1),
+        dibs_clock.time + timedelta(hours=2),
+    )
     with pytest.raises(InvalidOption, match="nothing to change"):
         shop.tasks.edit_matching(Filter(queue="mail"))
     with pytest.raises(InvalidOption, match="delay and at"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -17,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dibs.core.codec import Codec, Signature, fingerprint
-from dibs.errors import InvalidArguments, InvalidOption
+from dibs.errors import InvalidArguments, InvalidOption, WrongResult
 
 CODEC = Codec()
 
@@ -254,8 +255,37 @@ def test_results_by_the_return_annotation() -> None:
     def task() -> list[Point]: ...  # type: ignore[empty-body]
 
     its = signature(task)
-    assert its.decode_result(CODEC.encode([Point(1)], "the result"), CODEC) == [Point(1)]
-    assert its.decode_result(None, CODEC) is None
+    assert its.decode_result(CODEC.encode([Point(1)], "the result"), CODEC, "id") == [Point(1)]
+    assert its.decode_result(None, CODEC, "id") is None
+
+
+def test_results_are_checked_where_an_annotation_says_what_they_are() -> None:
+    def number() -> int: ...  # type: ignore[empty-body]
+
+    def perhaps() -> int | None: ...
+
+    def nothing() -> None: ...
+
+    def anything(): ...  # type: ignore[no-untyped-def]
+
+    def unknown() -> NotThere: ...  # type: ignore[name-defined]  # noqa: F821
+
+    def uncarried() -> Callable[[], None]: ...  # type: ignore[empty-body]
+
+    def encoded(function: Callable[..., Any], value: object) -> bytes | None:
+        return signature(function).encode_result(value, CODEC, "the id")
+
+    assert [encoded(number, 3), encoded(perhaps, None), encoded(nothing, None), encoded(anything, None)] == [
+        b"3",
+        None,
+        None,
+        None,
+    ]
+    assert [encoded(each, "x") for each in (nothing, anything, unknown, uncarried)] == [b'"x"'] * 4
+    for function, value in ((number, "x"), (number, None), (number, True), (perhaps, 0.5)):
+        with pytest.raises(WrongResult, match="is not of the type that it declares") as caught:
+            encoded(function, value)
+        assert caught.value.task_id == "the id"
 
 
 # Payload codecs.

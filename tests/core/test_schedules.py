@@ -68,15 +68,33 @@ def test_a_recurrence_from_public_forms() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "cron"),
+    [
+        ("@yearly", "0 0 1 1 *"),
+        ("@annually", "0 0 1 1 *"),
+        ("@monthly", "0 0 1 * *"),
+        ("@weekly", "0 0 * * 0"),
+        (" @daily ", "0 0 * * *"),
+        ("@midnight", "0 0 * * *"),
+        ("@hourly", "0 * * * *"),
+    ],
+)
+def test_names_of_common_expressions(name: str, cron: str) -> None:
+    assert check_recurrence(cron=name, tz="Asia/Tokyo") == check_recurrence(cron=cron, tz="Asia/Tokyo")
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "exactly one of cron"),
-        ({"cron": "* * * * *", "every": 60}, "exactly one of cron"),
+        ({}, "needs to know when it fires: give cron"),
+        ({"cron": "* * * * *", "every": 60}, "not by both: give cron"),
         ({"cron": 5}, "cron must be a text"),
         ({"cron": "* * * *"}, "needs five fields, not 4: minute, hour, day of month, month, day of week"),
         ({"cron": "0 0 * * * *"}, "needs five fields, not 6"),
         ({"cron": ""}, "needs five fields, not 0"),
-        ({"cron": "@daily"}, "needs five fields, not 1"),
+        ({"cron": "@reboot"}, "cron='@reboot' is not known"),
+        ({"cron": "5m"}, "an interval is given as every=…, in seconds"),
+        ({"cron": "@dialy"}, "is not known. Did you mean .@daily."),
         ({"cron": "60 * * * *"}, "'60' is no minute. It takes 0 to 59"),
         ({"cron": "*/0 * * * *"}, "'.*/0' is no minute"),
         ({"cron": f"*/{'9' * 5000} * * * *"}, "cron must be a text of at most 1,000 characters"),

@@ -316,6 +316,18 @@ def test_a_cancelled_run_is_no_error(traced: Traced) -> None:
     assert (run.status.status_code, facts(run)["dibs.task.stopped"]) == (StatusCode.UNSET, "cancelled")
 
 
+def test_a_run_that_puts_its_task_off_is_no_error(traced: Traced) -> None:
+    @traced.app.task
+    def naps(ctx: Context) -> None:
+        ctx.snooze(60)
+
+    with Sandbox(traced.app) as box:
+        naps.enqueue()
+        box.run_due()
+    run = traced.span("process")
+    assert (run.status.status_code, facts(run)["dibs.task.stopped"]) == (StatusCode.UNSET, "snoozed")
+
+
 def test_a_run_that_takes_too_long_is_an_error(traced: Traced) -> None:
     @traced.app.task(timeout=0.05)
     async def waits() -> None:

@@ -30,6 +30,7 @@ DEFINITION = TaskDefinition(
     executor=ExecutorKind.THREAD,
     no_retry=(KeyError,),
 )
+UNDECLARED = structs.replace(DEFINITION, signature=Signature(lambda: None, "work", False))
 TASK = LeasedTask(
     id="01900000-0000-7000-8000-000000000000",
     lease=7,
@@ -72,9 +73,9 @@ def test_a_timeout_says_how_long_it_was() -> None:
 
 
 def test_results_are_encoded_and_none_is_nothing() -> None:
-    assert outcome.returned(TASK, None, Codec()).result is None
-    assert outcome.returned(TASK, {"a": timedelta(seconds=1)}, Codec()).result == b'{"a":"PT1S"}'
-    assert outcome.returned(TASK, object(), Codec()).outcome is Outcome.PERMANENT
+    assert outcome.returned(TASK, UNDECLARED, None, Codec()).result is None
+    assert outcome.returned(TASK, UNDECLARED, {"a": timedelta(seconds=1)}, Codec()).result == b'{"a":"PT1S"}'
+    assert outcome.returned(TASK, UNDECLARED, object(), Codec()).outcome is Outcome.PERMANENT
 
 
 class Rude(Exception):

@@ -6,6 +6,7 @@
 `payloads`     arguments made ready before the run, a large result stored after it
 `results`      fills in the results of other tasks
 `outcome`      from what the run returned or raised to the settlement; pure
+`hooks`        what an app calls when a task has ended
 `log_filter`   adds the facts of the running task to log records
 `complete_in`  a task's own writes and its completion in one transaction
 

@@ -36,7 +36,10 @@ async def acomplete_in(hub: Hub, task: LeasedTask, connection: Any, result: obje
 
 
 def encoded(hub: Hub, task: LeasedTask, result: object) -> bytes | None:
-    return None if result is None else hub.codec.encode(result, name_of_result(task))
+    definition = hub.definitions.get(task.name)
+    if definition is None:
+        return None if result is None else hub.codec.encode(result, name_of_result(task))
+    return definition.signature.encode_result(result, hub.codec, task.id) if definition.keep_result else None
 
 
 def name_of_result(task: LeasedTask) -> str:

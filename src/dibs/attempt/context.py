@@ -5,21 +5,23 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, MutableMapping
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
-from datetime import datetime
-from typing import Any, Protocol
+from datetime import datetime, timedelta
+from typing import Any, NoReturn, Protocol
 
 from msgspec import structs
 
 from dibs.attempt.complete_in import acomplete_in, complete_in
-from dibs.core.options import NOTE_LIMIT, check_fraction, shown, storable
+from dibs.attempt.outcome import Snoozed
+from dibs.core.options import NOTE_LIMIT, check_fraction, check_note, shown, storable
 from dibs.core.settings import check_span
 from dibs.core.task import LeasedTask, Settlement, TaskSpec
-from dibs.core.times import SECOND, when
-from dibs.errors import LeaseLost, TaskCancelled, UsageError
+from dibs.core.times import SECOND, duration, instant, when
+from dibs.errors import InvalidOption, LeaseLost, TaskCancelled, UsageError
 from dibs.runtime.hub import Hub
 
-__all__ = ["CURRENT", "Context", "Link", "pass_on"]
+__all__ = ["CURRENT", "Context", "Link", "holding_slot", "pass_on"]
 
 
 class Link(Protocol):
@@ -54,6 +56,13 @@ class Link(Protocol):
         """The completion is part of a transaction of the task, which may be committed from now on."""
         ...
 
+    def waiting(self, queue: str) -> AbstractContextManager[None]:
+        """While this lasts, the run holds its slot only to wait for a task of this queue.
+
+        Raises `WrongThread` if then nothing in its worker could ever run.
+        """
+        ...
+
 
 class Context:
     """One run of a task, as the task sees it. Usable from any thread; the same in threads and executor processes."""
@@ -85,14 +94,17 @@ class Context:
 
     @property
     def id(self) -> str:
+        """The task's id."""
         return self._task.id
 
     @property
     def name(self) -> str:
+        """The task's name."""
         return self._task.name
 
     @property
     def queue(self) -> str:
+        """The queue that it came from."""
         return self._task.queue
 
     @property
@@ -107,14 +119,17 @@ class Context:
 
     @property
     def priority(self) -> int:
+        """As submitted or edited, 0 to 100."""
         return self._task.spec.priority
 
     @property
     def metadata(self) -> Mapping[str, Any]:
+        """Its labels."""
         return self._task.spec.metadata
 
     @property
     def headers(self) -> Mapping[str, str]:
+        """Texts that travel with the task, such as a trace."""
         return self._task.spec.headers
 
     @property
@@ -129,10 +144,12 @@ class Context:
 
     @property
     def tenant(self) -> str:
+        """Whose share of a fair queue it is charged to; empty: nobody's."""
         return self._task.spec.tenant
 
     @property
     def partition(self) -> str | None:
+        """The partition whose limits hold for it."""
         return self._task.spec.partition
 
     @property
@@ -177,6 +194,18 @@ class Context:
         """
         self._link.keep(check_span("lease", by, "by") / SECOND)
 
+    def snooze(self, delay: float | timedelta = 0, *, until: datetime | None = None, note: str = "") -> NoReturn:
+        """End this run here and put the task off by `delay` (seconds), or until an aware datetime.
+
+        No attempt is counted, and a task may do this any number of times: ``if not ready(): ctx.snooze(60)``. `note`
+        is kept in its history. It is raised through your code like an exit, past `except Exception`.
+        """
+        if until is not None:
+            if delay:
+                raise InvalidOption("delay and until both say when: give one of them.")
+            delay = timedelta(microseconds=max(0, instant(until, "until") - self._own_hub().clock.now()))
+        raise Snoozed(duration(delay, "snooze()"), check_note(note, "note") or "the task put itself off")
+
     def complete_in(self, connection: Any, result: object = None) -> None:
         """Complete the task inside your own open transaction, which you then commit: your writes and the completion
         are atomic. Raises `LeaseLost` if the run has lost its lease: let it roll everything back.
@@ -204,6 +233,14 @@ class Context:
             facts = {"task_id": self.id, "task_name": self.name, "attempt": self.attempt}
             self._logger = TaskLogger(logging.getLogger("dibs.task"), facts)
         return self._logger
+
+
+def holding_slot(hub: Hub, queue: str) -> AbstractContextManager[None]:
+    """While this lasts, the task that this code runs in, if any, does nothing but wait for a task of this queue."""
+    context = CURRENT.get()
+    if context is None or context._hub is not hub:
+        return nullcontext()
+    return context._link.waiting(queue)
 
 
 def pass_on(context: Context, spec: TaskSpec, headers: Mapping[str, str] | None) -> TaskSpec:

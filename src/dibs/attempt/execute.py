@@ -63,4 +63,4 @@ class TaskRunner:
             value = await call(*args, **kwargs)
         else:
             value = await self._middleware(context, lambda: call(*args, **kwargs))
-        return outcome.returned(task, value, self._hub.codec)
+        return outcome.returned(task, definition, value, self._hub.codec)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import traceback
 from types import TracebackType
 
@@ -9,7 +10,7 @@ from msgspec import structs
 
 from dibs.core.codec import Codec
 from dibs.core.options import storable
-from dibs.core.retry import JITTER, asked_delay, jitter, should_retry
+from dibs.core.retry import JITTER, Backoff, asked_delay, jitter, should_retry
 from dibs.core.task import Failure, Lease, LeasedTask, Outcome, Settlement
 from dibs.core.times import SECOND, Duration, seconds
 from dibs.errors import (
@@ -20,6 +21,7 @@ from dibs.errors import (
     InvalidOption,
     PayloadTooLarge,
     ResultGone,
+    WrongResult,
 )
 from dibs.runtime.definition import TaskDefinition
 
@@ -27,6 +29,7 @@ __all__ = [
     "MESSAGE_LIMIT",
     "NOT_COMMITTED",
     "PERMANENT",
+    "Snoozed",
     "cancelled",
     "completed",
     "describe",
@@ -40,7 +43,10 @@ __all__ = [
     "shorten",
     "timed_out",
     "unready",
+    "with_backoff",
 ]
+
+log = logging.getLogger("dibs.worker")
 
 TRACEBACK_LIMIT = 16 * 1024
 MESSAGE_LIMIT = 4 * 1024
@@ -60,29 +66,63 @@ PERMANENT = (BlobLost, BlobCorrupt, ResultGone, PayloadTooLarge)
 """Errors after which arguments can never be prepared."""
 
 
+class Snoozed(BaseException):
+    """Ends a run that puts its task off. Not an Exception, so that `except Exception` in a task lets it pass."""
+
+    def __init__(self, delay: Duration, note: str) -> None:
+        super().__init__(note)
+        self.delay = delay
+        self.note = note
+
+
 def completed(task: LeasedTask, payload: bytes | None) -> Settlement:
     """The run completed with this result."""
     return Settlement(lease=Lease(task.id, task.lease), outcome=Outcome.COMPLETED, result=payload)
 
 
-def returned(task: LeasedTask, value: object, codec: Codec) -> Settlement:
-    """The run returned `value`. If that can't be encoded, the task fails for good: a retry would not help."""
-    if value is None:
+def returned(task: LeasedTask, definition: TaskDefinition, value: object, codec: Codec) -> Settlement:
+    """The run returned `value`. If that can't be its result, the task fails for good: a retry would not help."""
+    if not definition.keep_result:
         return completed(task, None)
     try:
-        return completed(task, codec.encode(value, f"the result of {task.name}"))
+        return completed(task, definition.signature.encode_result(value, codec, task.id))
+    except WrongResult as error:  # its traceback would show Dibs alone
+        return failed_with(task, structs.replace(describe(error), traceback=""), retry=False)
     except InvalidArguments as error:
         return failed_with(task, describe(error), retry=False)
 
 
 def failed(task: LeasedTask, definition: TaskDefinition, error: BaseException) -> Settlement:
     """The run raised `error`."""
+    if isinstance(error, Snoozed):
+        return snoozed(task, error.delay, error.note)
     retry = should_retry(error, definition.retry_on, definition.no_retry)
     try:
         delay = asked_delay(error)
     except InvalidOption:  # Retry(after=nonsense) still asks for a retry
         delay = None
+    if retry and delay is None and definition.backoff is not None:
+        delay = backed_off(task, definition.backoff, error)
     return failed_with(task, describe(error), retry=retry, delay=delay)
+
+
+def with_backoff(task: LeasedTask, definition: TaskDefinition, settlement: Settlement) -> Settlement:
+    """The settlement of a run that failed without raising (timed out, killed), with the wait that its task wants."""
+    failure, backoff = settlement.failure, definition.backoff
+    if backoff is None or failure is None or settlement.outcome is not Outcome.FAILED or settlement.delay is not None:
+        return settlement
+    said = failure.message if settlement.timed_out else f"{failure.type}: {failure.message}"
+    error = TimeoutError(said) if settlement.timed_out else RuntimeError(said)
+    return structs.replace(settlement, delay=backed_off(task, backoff, error))
+
+
+def backed_off(task: LeasedTask, backoff: Backoff, error: BaseException) -> Duration | None:
+    """The wait that the task's own backoff gives; None, which leaves it to the task's options, if that fails."""
+    try:
+        return backoff(task.attempt, error)
+    except Exception:  # the user's function, or what it returned
+        log.exception("The backoff of %s failed; the wait is that of its retry_base and retry_cap.", task.name)
+        return None
 
 
 def unready(task: LeasedTask, error: BaseException) -> Settlement:
@@ -96,7 +136,7 @@ def unready(task: LeasedTask, error: BaseException) -> Settlement:
         plain = min(SNOOZE << min(task.handed_back, 10), LONGEST_SNOOZE)
         delay = round(plain * (1 + JITTER * jitter(task.id, task.attempts + task.losses)))
         note = shorten(f"put off, as its arguments could not be fetched: {error}", MESSAGE_LIMIT)
-        return Settlement(lease=Lease(task.id, task.lease), outcome=Outcome.SNOOZED, delay=delay, note=note)
+        return snoozed(task, delay, note)
     return failed_with(task, describe(error), retry=not isinstance(error, PERMANENT))
 
 
@@ -137,10 +177,14 @@ def released(task: LeasedTask, note: str) -> Settlement:
     return Settlement(lease=Lease(task.id, task.lease), outcome=Outcome.RELEASED, note=note)
 
 
+def snoozed(task: LeasedTask, delay: Duration, note: str) -> Settlement:
+    """The task runs later, because its run asked for it; no attempt is counted."""
+    return Settlement(lease=Lease(task.id, task.lease), outcome=Outcome.SNOOZED, delay=delay, note=note)
+
+
 def put_off(task: LeasedTask, delay: Duration) -> Settlement:
     """The task runs later, apart from others that may kill their worker."""
-    note = f"lost its worker {task.losses} times: runs apart from other such tasks"
-    return Settlement(lease=Lease(task.id, task.lease), outcome=Outcome.SNOOZED, delay=delay, note=note)
+    return snoozed(task, delay, f"lost its worker {task.losses} times: runs apart from other such tasks")
 
 
 def describe(error: BaseException) -> Failure:

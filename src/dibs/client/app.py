@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from copy import copy
 from datetime import datetime, timedelta
-from inspect import isasyncgenfunction
+from inspect import isasyncgenfunction, isgeneratorfunction
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 
 from msgspec import structs
 
 from dibs.attempt.context import Context
+from dibs.attempt.hooks import TaskEnd, check_hook
 from dibs.attempt.middleware import Layer, Middleware, check_middleware
 from dibs.blobs import BlobStore
 from dibs.client import consumer as low_level
 from dibs.client.audit import check_wanted, read_audit
 from dibs.client.blocking import blocking
+from dibs.client.by_name import define_by_name
 from dibs.client.define import define, functions_of, importable
 from dibs.client.dependencies import Flow
 from dibs.client.events import EventFeed
@@ -30,7 +32,6 @@ from dibs.client.info import (
     TaskInfo,
     chore_info,
     task_info,
-    unreadable_task,
 )
 from dibs.client.options import (
     Options,
@@ -41,14 +42,14 @@ from dibs.client.options import (
     check_known,
     shared_options,
 )
-from dibs.client.queues import Queues
+from dibs.client.queues import QueueChanges, Queues, declare_queue
 from dibs.client.result_waiter import ResultWaiter
 from dibs.client.schedule_template import ScheduleDecorator, declare, make_recurrence
 from dibs.client.schedules import Schedules
 from dibs.client.series import Point, check_range, read_series
-from dibs.client.stats import QueueStats, check_window, read_rate, read_stats
+from dibs.client.stats import QueueStats, check_window, read_position, read_stats
 from dibs.client.steps import Steps
-from dibs.client.task import Call, Task
+from dibs.client.task import AsyncTask, Call, Decorator, Running, Task, check_own, make_task
 from dibs.client.tasks import Tasks, ranked_infos, read_task
 from dibs.client.why import Why, explain
 from dibs.client.workers import Workers
@@ -69,7 +70,7 @@ from dibs.core.options import (
     shown,
 )
 from dibs.core.priority import Bound
-from dibs.core.times import MINUTE, SECOND, patience, when
+from dibs.core.times import patience
 from dibs.engines.base import Engine
 from dibs.engines.open import needs_token, open_engine, shown_url, with_accelerator, with_token
 from dibs.engines.values import EnqueueOutcome
@@ -88,21 +89,8 @@ __all__ = ["Dibs"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Running = Coroutine[Any, Any, R]
+AnyHook = TypeVar("AnyHook", bound=Callable[[TaskEnd], Any])
 AnyMiddleware = TypeVar("AnyMiddleware", bound=Middleware | Layer)
-
-
-class Decorator(Protocol):
-    """What `@app.task(…)` returns: it turns a function into a Task with its signature, without Context."""
-
-    @overload
-    def __call__(self, function: Callable[Concatenate[Context, P], Running[R]], /) -> Task[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[P, Running[R]], /) -> Task[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
 
 
 class Dibs:
@@ -181,22 +169,21 @@ class Dibs:
     # Defining tasks.
 
     @overload
-    def task(self, function: Callable[Concatenate[Context, P], Running[R]], /) -> Task[P, R]: ...
+    def task(self, function: Callable[Concatenate[Context, P], Running[R]], /) -> AsyncTask[P, R]: ...
     @overload
     def task(self, function: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
     @overload
-    def task(self, function: Callable[P, Running[R]], /) -> Task[P, R]: ...
+    def task(self, function: Callable[P, Running[R]], /) -> AsyncTask[P, R]: ...
     @overload
     def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
     @overload
     def task(self, /, **options: Unpack[TaskOptions]) -> Decorator: ...
 
     def task(self, function: Callable[..., Any] | None = None, /, **options: Unpack[TaskOptions]) -> Any:
-        """Make a function a task.
+        """Make a function a task: ``@app.task``, or with options, ``@app.task(queue="mail", retries=5)``.
 
-        `executor` is "loop" for async functions, "thread" for others, or "process" for code that must be killable;
-        `memory_limit` (bytes) is for processes. `requires` names capabilities that a worker must offer. `per` names
-        the parameter whose value is the partition that a queue's `per_partition` limits.
+        Its first parameter may be a `Context`. Arguments are stored by name as JSON, and checked against its
+        annotations when it is enqueued, and so is what it returns, when it has run. Generators and methods are refused.
         """
         check_known(options, TaskOptions.__annotations__, "a task")
         shared = shared_options(options, "a task")
@@ -207,7 +194,7 @@ class Dibs:
         def decorate(function: Callable[..., Any]) -> Task[..., Any]:
             definition = define(function, options=shared, **own)
             self.hub.define(definition)
-            return Task(self, definition, Options(options=shared))
+            return make_task(self, definition, Options(options=shared))
 
         return decorate if function is None else decorate(function)
 
@@ -236,6 +223,40 @@ class Dibs:
 
         return decorate
 
+    def queue(self, name: str, **settings: Unpack[QueueChanges]) -> None:
+        """Declare settings of a queue in code: ``app.queue("mail", max_concurrent=5, per_partition=1)``.
+
+        Workers of this app write them to the store when they start, before they take tasks; what only enqueues writes
+        nothing. Only what has changed in the code since it was last written is written, setting by setting: so what an
+        operator sets later (`app.queues.set`, `dibs queues set`) stays, through every restart, until the code says
+        something else than it did. A setting that the code no longer declares goes back to its default. When two
+        versions of the code run, the worker that started last decides.
+        """
+        declare_queue(self.hub, name, settings)
+
+    def on_success(self, hook: AnyHook) -> AnyHook:
+        """Call a function of one argument (`TaskEnd`) when a task of this app has completed; plain or async.
+
+        The worker that ran the task calls it once the store has taken the outcome: in a thread, or on the worker's loop
+        if it is async. The task's own hook (`@app.task(on_success=…)`) comes first, then those of the app in the order
+        of adding. What a hook raises is logged, and changes nothing. It is called once at most, and not at all if the
+        worker ends, is killed or loses the task's lease at that moment. Tasks that other code settles (`app.settle`, a
+        worker in another language) have no hooks. What must not be missed belongs into the task, or into a task that
+        waits for it.
+        """
+        self.hub.on_success.append(check_hook(hook, "on_success"))
+        return hook
+
+    def on_failure(self, hook: AnyHook) -> AnyHook:
+        """Call a function of one argument (`TaskEnd`) when a task of this app is dead after its last attempt.
+
+        As `on_success`. It is not called after an attempt that is followed by another (middleware sees each one), when
+        a task is cancelled or expires, nor when it becomes dead without a run of its own ending: with its worker
+        (reason `lost`), with its queue, or because of a task that it waits for. `app.events("task.dead")` tells all.
+        """
+        self.hub.on_failure.append(check_hook(hook, "on_failure"))
+        return hook
+
     def middleware(self, middleware: AnyMiddleware) -> AnyMiddleware:
         """Wrap every run; the first one added is the outermost.
 
@@ -247,9 +268,17 @@ class Dibs:
         return middleware
 
     def lifespan(self, resources: Callable[[], AsyncIterator[Any]]) -> Callable[[], AsyncIterator[Any]]:
-        """An async generator that makes what tasks need (`ctx.state`), yields it, and cleans up."""
+        """An async generator function that makes what tasks need, yields it as `ctx.state`, and cleans up.
+
+        It runs once in each worker, on its loop, and once in each executor process.
+        """
         if not isasyncgenfunction(resources):
-            raise InvalidOption(f"a lifespan is an async generator function, not {shown(resources)}.")
+            name = getattr(resources, "__name__", "resources")
+            hint = f" Write async def {name}() for def {name}()." if isgeneratorfunction(resources) else ""
+            raise InvalidOption(
+                "a lifespan is an async generator function: async def resources(): …; yield state; …, and "
+                f"{shown(resources)} is none.{hint}"
+            )
         self.hub.lifespan = asynccontextmanager(resources)
         return resources
 
@@ -270,6 +299,7 @@ class Dibs:
         """
         batch: list[Call[Any]] = check_items(calls, "enqueue_many()", Call, "calls (task.call(…))")
         for call in batch:
+            check_own(self, call.task)
             if call.task.options.connection is not None or call.task.options.block is not None:
                 raise InvalidOption("enqueue_many is one transaction of its own: leave connection= and block= out.")
         with sending(self.hub.tracing, [call.new for call in batch]) as tasks:
@@ -299,17 +329,26 @@ class Dibs:
 
     enqueue_workflow = blocking(aenqueue_workflow)
 
+    def remote(self, name: str, *, queue: str = "default") -> Task[..., Any]:
+        """A task by its name, for programs that don't have its code: ``app.remote("mail.send", queue="mail")``.
+
+        It takes options and is enqueued like any task, with arguments by name: ``.enqueue(to="ada")``. Nothing here
+        knows the task's own options and parameters: the worker that runs it checks the arguments, queue and priority
+        are those given here, and with `key` its defaults don't count as arguments. Results come as plain JSON values.
+        """
+        return Task(self, define_by_name(name, queue), Options())
+
     def task_named(self, name: str) -> Task[..., Any]:
         """The task of this name, for callers that have only the name."""
         definition = self.hub.definition(name)
-        return Task(self, definition, Options(options=definition.options))
+        return make_task(self, definition, Options(options=definition.options))
 
     def _task_of(self, function: Callable[..., Any]) -> Task[..., Any]:
         if isinstance(function, Task):
-            return function
+            return check_own(self, function)
         definition = define(function, name=importable(function, self.allow))
         self.hub.define(definition)
-        return Task(self, definition, Options())
+        return make_task(self, definition, Options())
 
     def _load_allowed(self) -> None:
         """Define every function of the allowed modules, so that workers know their names."""
@@ -345,8 +384,7 @@ class Dibs:
 
         async def all_ended() -> list[TaskInfo]:
             async with asyncio.timeout(longest):
-                waits = [self._waiter.ended(handle.id, handle.queue) for handle in given]
-                records = await asyncio.gather(*waits)
+                records = await asyncio.gather(*(handle._ended() for handle in given))
             return [task_info(record, self.hub.codec) for record in records]
 
         return await self.hub.runner.arun(all_ended())
@@ -443,16 +481,7 @@ class Dibs:
 
     async def aposition(self, task_id: str) -> tuple[int, datetime | None]:
         """How many tasks are ahead of a pending one (at most 10,000 are counted), and when it should start."""
-        engine, arun = self.hub.engine, self.hub.runner.arun
-        info = await arun(read_task(self.hub, task_id))
-        if info.unreadable is not None:
-            raise unreadable_task(info.id, info.unreadable)
-        position = (await arun(engine.peek(info.queue, 0, until=info.id, now=self.hub.clock.store_now()))).position
-        if position is None:
-            return 0, info.due_at or info.started_at
-        now = self.hub.clock.now()
-        rate = await arun(read_rate(engine, info.queue, 5 * MINUTE, now))
-        return position.ahead, when(now + round(position.ahead / rate * SECOND)) if rate else None
+        return await self.hub.runner.arun(read_position(self.hub, task_id))
 
     position = blocking(aposition)
 

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, get_type_hints
 
 from dibs.attempt.context import Context
-from dibs.client.options import check_requires, label_of
+from dibs.attempt.hooks import check_hook
+from dibs.client.options import Span, check_requires, label_of
 from dibs.core.codec import Signature
-from dibs.core.options import check_choice, check_name, check_number, is_several, nearest, shown
+from dibs.core.options import check_choice, check_flag, check_name, check_number, is_several, nearest, shown
 from dibs.core.priority import parse_priority
-from dibs.core.retry import ExceptionTypes
+from dibs.core.retry import ExceptionTypes, check_backoff
 from dibs.core.settings import Defaults
 from dibs.errors import InvalidOption
-from dibs.runtime.definition import ExecutorKind, TaskDefinition
+from dibs.runtime.definition import ExecutorKind, Hook, TaskDefinition
 
 __all__ = ["define", "functions_of", "importable"]
 
@@ -38,12 +39,15 @@ def define(
     executor: str | None = None,
     memory_limit: int | None = None,
     per: str | None = None,
+    keep_result: bool = True,
+    backoff: Sequence[Span] | Callable[..., Span] | None = None,
+    on_success: Hook | None = None,
+    on_failure: Hook | None = None,
 ) -> TaskDefinition:
     """The definition of a task, with everything checked."""
-    if isinstance(function, type) or not hasattr(function, "__qualname__"):
-        raise InvalidOption(f"a task is made from a function, not from {shown(function)}.")
-    task_name = check_name(default_name(function) if name is None else name, "a task's name")
-    takes_context = wants_context(function)
+    check_function(function)
+    task_name = chosen_name(function) if name is None else check_name(name, "a task's name")
+    takes_context = wants_context(function, task_name)
     signature = Signature(function, task_name, takes_context)
     return TaskDefinition(
         name=task_name,
@@ -59,7 +63,39 @@ def define(
         no_retry=exception_types(no_retry, "no_retry"),
         memory_limit=None if memory_limit is None else check_number(memory_limit, "memory_limit", 16 * MIB, 2**50),
         per=None if per is None else check_per(per, signature),
+        keep_result=check_flag(keep_result, "keep_result"),
+        backoff=None if backoff is None else check_backoff(backoff),
+        on_success=None if on_success is None else check_hook(on_success, "on_success"),
+        on_failure=None if on_failure is None else check_hook(on_failure, "on_failure"),
     )
+
+
+def check_function(function: Callable[..., Any]) -> None:
+    """Refuse what can't be a task, though Python can call it."""
+    if isinstance(function, type | staticmethod | classmethod) or not hasattr(function, "__qualname__"):
+        raise InvalidOption(f"a task is made from a function, not from {shown(function)}.")
+    name = function.__qualname__
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise InvalidOption(
+            f"{name} yields, so calling it runs nothing and it has no result: a task is a function that returns. For "
+            "many values, return a list, or enqueue a task for each."
+        )
+    owner = name.rpartition(".")[0]
+    first = next(iter(inspect.signature(function).parameters), None)
+    is_method = bool(owner) and not owner.endswith("<locals>") and first in ("self", "cls")
+    if inspect.ismethod(function) or is_method:
+        raise InvalidOption(
+            f"{name} is a method, and a worker has no object to call it on: make a function a task, and have it make "
+            "or load the object."
+        )
+
+
+def chosen_name(function: Callable[..., Any]) -> str:
+    """The name that a function gives its task."""
+    name = default_name(function)
+    if "<" in name:  # a lambda, or code that was typed in or piped
+        raise InvalidOption(f"{shown(name)} can't be a task's name, as no worker could find it again: give name=….")
+    return check_name(name, "a task's name")
 
 
 def check_per(per: object, signature: Signature) -> str:
@@ -90,15 +126,27 @@ def default_name(function: Callable[..., Any]) -> str:
     return name
 
 
-def wants_context(function: Callable[..., Any]) -> bool:
-    """Whether the first parameter is annotated as Context."""
+def wants_context(function: Callable[..., Any], name: str) -> bool:
+    """Whether the first parameter is annotated as Context; no other may be."""
     parameters = list(inspect.signature(function).parameters.values())
-    if not parameters:
+    wanting = [place for place, each in enumerate(parameters) if is_context(each, function)]
+    if not wanting:
         return False
-    annotation = parameters[0].annotation
+    first = parameters[0]
+    if wanting != [0] or first.kind not in (first.POSITIONAL_ONLY, first.POSITIONAL_OR_KEYWORD):
+        wrong = parameters[wanting[-1]].name
+        raise InvalidOption(
+            f"task {name} takes its Context as {wrong!r}: it must be the first parameter, and the only one, as in "
+            f"def {function.__name__}({wrong}: Context, …)."
+        )
+    return True
+
+
+def is_context(parameter: inspect.Parameter, function: Callable[..., Any]) -> bool:
+    annotation = parameter.annotation
     if isinstance(annotation, str):
         try:
-            annotation = get_type_hints(function).get(parameters[0].name)
+            annotation = get_type_hints(function).get(parameter.name)
         except NameError:  # another annotation can't be resolved yet: there is only the text
             return str(annotation).rpartition(".")[2] == "Context"
     return annotation is Context

@@ -52,11 +52,15 @@ class EventInfo(Struct, frozen=True, kw_only=True):
     """One event: what happened, when, and to whom. `missed`: events before it were deleted unread."""
 
     type: EventType
+    """Its type."""
     at: datetime
+    """When."""
     data: dict[str, Any] = {}
+    """What else is known of it."""
     cursor: str = ""
     """Where to go on after this event: give it to `app.events(cursor=…)`. Computed events have none."""
     missed: bool = False
+    """Whether events before it were deleted unread."""
 
 
 def check_topics(topics: object) -> tuple[str, ...]:

@@ -22,28 +22,41 @@ class GraphNode(Struct, frozen=True, kw_only=True):
     """One task. `outside`: others wait for it, but it is not a member. `state` None: its record has been pruned."""
 
     id: str
+    """Its id."""
     name: str
+    """Its name."""
     queue: str
+    """Its queue."""
     state: State | None
+    """None: its record has been pruned."""
     outside: bool = False
+    """Others wait for it, but it is not a member."""
 
 
 class GraphEdge(Struct, frozen=True, kw_only=True):
     """`task` waits for `after`, or did, if it is no longer open."""
 
     task: str
+    """The task that waits."""
     after: str
+    """What it waits for."""
     rule: Rule
+    """What becomes of `task` if `after` does not complete."""
     is_open: bool
+    """Whether it still waits."""
 
 
 class WorkflowGraph(Struct, frozen=True, kw_only=True):
     """All tasks of a workflow, in the order in which they were made, and the edges between them."""
 
     id: str
+    """Its id."""
     name: str
+    """Its name."""
     nodes: list[GraphNode]
+    """In the order in which they were made."""
     edges: list[GraphEdge]
+    """Who waits for whom."""
 
     def text(self) -> str:
         """For a terminal: a line per task, or per many that are alike, each after those that it waits for."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Generator
 from typing import Any, TypeVar, cast
 
-from dibs.attempt.context import Context
+from dibs.attempt.context import Context, holding_slot
 from dibs.client.blocking import blocking
 from dibs.client.dependencies import Shape, Source
 from dibs.client.info import HistoryLine, TaskInfo, task_info, unreadable_task
@@ -47,6 +47,8 @@ class Handle(Source[R]):
         """Whether the key already stood for this task, so that no new one was stored."""
         self.info: TaskInfo | None = None
         """The last snapshot read; `refresh` reads another."""
+        self._by_blocking = False
+        """Whether a blocking enqueue in async code gave it: then ``await handle`` is most likely a mistake."""
         self._waiter = waiter
         self._definition = definition
 
@@ -55,10 +57,12 @@ class Handle(Source[R]):
 
     @property
     def last_tasks(self) -> tuple[Handle[R]]:
+        """The tasks that must end for it to have ended: itself."""
         return (self,)
 
     @property
     def shape(self) -> Shape:
+        """How its result is made up of results of tasks."""
         return self.id
 
     async def arefresh(self) -> TaskInfo:
@@ -90,6 +94,11 @@ class Handle(Source[R]):
         return self.hub.runner.run(self._result(longest))
 
     def __await__(self) -> Generator[Any, Any, R]:
+        if self._by_blocking:
+            raise WrongThread(
+                "enqueue() in async code blocks the event loop, and this await would wait for the task's result: write "
+                "await task.aenqueue(…). To wait for the result, await handle.aresult()."
+            )
         return self.aresult().__await__()
 
     async def _result(self, timeout: float | None) -> R:
@@ -97,7 +106,7 @@ class Handle(Source[R]):
         is_short = timeout is not None and timeout < LOOK
         try:
             async with asyncio.timeout(LOOK if is_short else timeout):
-                record = await (self._look(timeout) if is_short else self._waiter.ended(self.id, self.queue))
+                record = await (self._look(timeout) if is_short else self._ended())
                 self.info = task_info(record, self.hub.codec)
                 if record.state is not State.COMPLETED:
                     raise failure_of(record)
@@ -116,14 +125,25 @@ class Handle(Source[R]):
         record = await self._waiter.look(self.id)
         if record.state in ENDED:
             return record
+        if not timeout:
+            raise TimeoutError
         async with asyncio.timeout(timeout):
+            return await self._ended()
+
+    async def _ended(self) -> TaskRecord:
+        """The record once the task has ended. In a task, that holds a slot."""
+        if Context.current_or_none() is not None:
+            record = await self._waiter.look(self.id)
+            if record.state in ENDED:
+                return record
+        with holding_slot(self.hub, self.queue):
             return await self._waiter.ended(self.id, self.queue)
 
     def _decoded(self, payload: bytes | None) -> object:
         """A result as the task's return annotation declares it, or as plain JSON if the task is not known here."""
         codec = self.hub.codec
         if self._definition is not None:
-            return self._definition.signature.decode_result(payload, codec)
+            return self._definition.signature.decode_result(payload, codec, self.id)
         return None if payload is None else codec.decode(payload)
 
     async def acancel(self, reason: str = "") -> Cancelled:

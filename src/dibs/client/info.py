@@ -49,48 +49,83 @@ class TaskInfo(Struct, frozen=True, kw_only=True):
     """A task as it was when it was read."""
 
     id: str
+    """Its id."""
     name: str
+    """The name of its task definition."""
     queue: str
+    """Its queue."""
     state: State
+    """Its state."""
     priority: int = 0
+    """As submitted or edited, 0 to 100."""
     args: dict[str, Any] = {}
+    """The arguments by name, as plain JSON values."""
     created_at: datetime
+    """When it was enqueued."""
     due_at: datetime | None = None
+    """Before this it does not start; None if it may."""
     ready_at: datetime | None = None
+    """Since when it may run, from which waiting counts; None while it is blocked."""
     started_at: datetime | None = None
+    """The start of its last run, which is the claim."""
     finished_at: datetime | None = None
+    """When it completed, was cancelled or died."""
     updated_at: datetime | None = None
     """Its last change that can be told: enqueue, edit, cancel request, start, end of a run."""
     deadline: datetime | None = None
+    """When it should be done, as set by its producer."""
     effective_priority: float | None = None
     """Priority plus what waiting and the deadline add; None unless it is pending, and in snapshots of a handle."""
     rerank_at: datetime | None = None
     """While it waits: when its deadline takes its next step, it comes to the next tier, or its ageing ends."""
     failed_attempts: int = 0
+    """Attempts that have failed."""
     losses: int = 0
+    """How many workers it was lost with; that is no failed attempt."""
     retries: int = 0
+    """How many more attempts it has after one that failed."""
     timeout: float | None = None
+    """Seconds that one attempt may take; None: 24 hours."""
     lease: int = 0
+    """The number of its last lease: it grows with every run."""
     lease_expires_at: datetime | None = None
+    """While it runs: when it goes to another worker unless its lease is extended."""
     worker: str | None = None
+    """The worker that runs it, or ran it last."""
     progress: float | None = None
+    """From 0 to 1, as it last reported; 1 once completed; None if it never did."""
     progress_message: str = ""
+    """What it reported with it."""
     cancel_requested: bool = False
+    """Whether it runs and was asked to stop."""
     reason: str | None = None
+    """Why it is cancelled or dead."""
     note: str = ""
+    """More about that, such as the reason given to `cancel`."""
     result: Any = None
+    """What it returned, as plain JSON values; `handle.result()` gives it as annotated."""
     error: Failure | None = None
+    """What its last attempt raised: `type`, `message`, `traceback`."""
     key: str | None = None
+    """Its idempotency key."""
     requires: tuple[str, ...] = ()
+    """Capabilities that a worker must offer."""
     metadata: dict[str, Any] = {}
+    """Its labels."""
     headers: dict[str, str] = {}
+    """Texts that travel with it."""
     parent: str | None = None
+    """The task that enqueued it."""
     partition: str | None = None
+    """The partition whose limits hold for it."""
     tenant: str = ""
+    """Whose share of a fair queue it is charged to."""
     workflow: str | None = None
+    """The id of its workflow."""
     inherited: int = 0
     """The highest priority among the tasks that wait for it."""
     expires_at: datetime | None = None
+    """When it is cancelled if it has not started."""
     unreadable: str | None = None
     """Why this version can't read it. Then it is set aside, and only id, name, queue, state and worker are known."""
 
@@ -106,6 +141,7 @@ class TaskInfo(Struct, frozen=True, kw_only=True):
 
     @property
     def will_retry(self) -> bool:
+        """Whether an attempt failed and another one follows."""
         return self.state is State.RETRYING
 
     @property
@@ -136,14 +172,23 @@ class HistoryLine(Struct, frozen=True, kw_only=True):
     """One entry of a task's history. If it ended a run: when that started, and for how many seconds it ran."""
 
     at: datetime
+    """When."""
     event: str
+    """What happened, such as `failed` or `edited`."""
     lease: int
+    """The lease that it was under."""
     started_at: datetime | None
+    """If it ended a run: the run's start."""
     ran: float | None
+    """If it ended a run: seconds since then."""
     worker: str | None
+    """The worker of that run."""
     actor: str | None
+    """Who did it, if it was a person."""
     note: str
+    """More, in words."""
     error: Failure | None
+    """What the run raised."""
 
 
 class AuditLine(Struct, frozen=True, kw_only=True):
@@ -154,14 +199,23 @@ class AuditLine(Struct, frozen=True, kw_only=True):
     """
 
     at: datetime | None
+    """When."""
     actor: str
+    """Who: `DIBS_ACTOR`, the user of the system, or a token's name."""
     act: str
+    """What was done."""
     target: str
+    """The id or name of what was changed, or how many were."""
     detail: str
+    """More, in words."""
     n: int
+    """Its number, for `before=`."""
     ids: tuple[str, ...]
+    """The tasks concerned, at most 100."""
     before: dict[str, Any]
+    """What was changed, as it was."""
     after: dict[str, Any]
+    """And as it is since."""
 
 
 class ChoreInfo(Struct, frozen=True, kw_only=True):
@@ -172,13 +226,21 @@ class ChoreInfo(Struct, frozen=True, kw_only=True):
     """
 
     name: str
+    """Its name."""
     at: datetime | None
+    """The start of its last run; None if it never ran."""
     took: float
+    """Seconds."""
     done: int
+    """What that run did."""
     total: int
+    """What all runs did."""
     more: bool
+    """Whether it stopped at its bound with work left."""
     behind_since: datetime | None
+    """Since when every run has."""
     late: bool
+    """Whether it has not run for 3 minutes, or has been behind for 10."""
 
 
 def seconds_between(start: datetime | None, end: datetime | None) -> float | None:

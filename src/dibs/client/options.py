@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from msgspec import Struct, structs
 
+from dibs.attempt.hooks import TaskEnd
 from dibs.client.dependencies import After, Source, check_after
 from dibs.core.codec import as_json
 from dibs.core.graph import Edge
@@ -29,6 +30,7 @@ from dibs.core.options import (
     worded,
 )
 from dibs.core.priority import parse_priority
+from dibs.core.recurrence import CatchUp, Overlap
 from dibs.core.retry import ExceptionTypes
 from dibs.core.settings import SHARED, Defaults, check_defaults
 from dibs.core.task import NewTask, TaskSpec
@@ -40,6 +42,7 @@ __all__ = [
     "METADATA_LIMIT",
     "CallOptions",
     "Options",
+    "Priority",
     "RecurrenceOptions",
     "SharedOptions",
     "Span",
@@ -58,71 +61,139 @@ Span = float | timedelta
 METADATA_LIMIT = 16 * 1024
 
 
+Priority = int | Literal["critical", "high", "normal", "medium", "low"]
+"""0 to 100, or a name for 90, 70, 50, 50 and 30. What is higher runs first."""
+
+
 class SharedOptions(TypedDict, total=False):
-    """Options with defaults from apps, queues and tasks; None leaves it to the next one."""
+    """Options with defaults from apps, queues and tasks; None leaves it to the next one.
+
+    The first that says something decides: call, task, tier, queue, app, built-in default.
+    """
 
     retries: int | None
+    """How many more attempts a task has after one that failed. Default: 3."""
     timeout: Span | None
+    """Seconds that one attempt may take. Default: no limit but that of every run, 24 hours."""
     lease: Span | None
+    """Seconds after which a task whose worker gives no sign of life runs elsewhere. Default: 30."""
     retry_base: Span | None
+    """Seconds before the second attempt; the wait doubles after each further failure. Default: 1."""
     retry_cap: Span | None
+    """The longest wait between two attempts, in seconds. Default: 300."""
     timeout_growth: float | None
+    """The factor by which `timeout` grows with every failed attempt. Default: 1."""
 
 
 class TaskOptions(SharedOptions, total=False):
-    """What `@app.task(…)` takes; `define` has the defaults."""
+    """What `@app.task(…)` takes besides the options that apps, queues and calls have as well."""
 
     name: str | None
+    """The name under which tasks are stored. Default: `module.function`."""
     queue: str
-    priority: int | str
+    """The queue that its tasks go into. Default: "default"."""
+    priority: Priority
+    """Default: 50."""
     requires: Sequence[str]
+    """Capabilities that a worker must offer to get its tasks, such as "gpu" or "host:NAME"."""
     retry_on: ExceptionTypes | type[BaseException]
+    """The exceptions after which it is tried again; any other makes it dead at once. Default: all."""
     no_retry: ExceptionTypes | type[BaseException]
-    executor: str | None
+    """Exceptions that make it dead at once, whatever `retry_on` says."""
+    executor: Literal["loop", "thread", "process"] | None
+    """Where it runs: "loop" (default for async functions), "thread" (default for others), or "process" for code that
+    must be killable, limited in memory, or must not hold up others in its process."""
     memory_limit: int | None
+    """Bytes that its process may use; for `executor="process"` on Linux and macOS."""
     per: str | None
+    """The parameter whose value is the partition that a queue's `per_partition` limits."""
+    keep_result: bool
+    """False: what the function returns is not stored, whatever it is, and `handle.result()` gives None."""
+    backoff: Sequence[Span] | Callable[[int], Span] | Callable[[int, BaseException], Span] | None
+    """Seconds to wait after each failed attempt, in place of `retry_base` and `retry_cap`: a list, whose last entry
+    repeats, or a function of the number of the attempt that failed (from 1), and of its error if it takes two
+    arguments. The waits hold exactly as given; `Retry(after=…)` goes first. A task that was lost with its worker does
+    not wait by it. If the function fails, that is logged, and `retry_base` holds."""
+    on_success: Callable[[TaskEnd], Any] | None
+    """Called with the end of a task that has completed; see `app.on_success`."""
+    on_failure: Callable[[TaskEnd], Any] | None
+    """Called with the end of a task that is dead; see `app.on_failure`."""
 
 
 class RecurrenceOptions(TypedDict, total=False):
-    """What `@app.schedule(…)` takes besides cron; `check_recurrence` has the defaults."""
+    """What `@app.schedule(…)` takes besides cron: when it fires, and what becomes of fires that were missed."""
 
     every: Span | None
+    """Seconds between two fires, in place of cron."""
     tz: str | ZoneInfo | None
+    """The time zone that cron is meant in, such as "Europe/Zurich". Default: UTC."""
     jitter: Span
-    catch_up: str
+    """Each task starts up to so many seconds later, always the same for the same fire. Default: 0."""
+    catch_up: CatchUp | Literal["skip", "one", "all"]
+    """What becomes of fires that were missed while nothing could fire: "skip" them, "one" task for all (default), or
+    "all", the newest `catch_up_limit`."""
     catch_up_limit: int
-    overlap: str
+    """Default: 100."""
+    overlap: Overlap | Literal["allow", "skip"]
+    """"skip": don't fire while the last task is unfinished. Default: "allow"."""
 
 
 class CallOptions(TypedDict, total=False):
     """What `using` takes; None leaves an option as it is."""
 
     queue: str | None
-    priority: int | str | None
+    """The queue to put it into."""
+    priority: Priority | None
+    """0 to 100 or a name; what is higher runs first."""
     delay: Span | None
+    """Seconds before which it does not start."""
     at: datetime | None
+    """The time, with a time zone, before which it does not start."""
     deadline: datetime | Span | None
+    """When it should be done, as a time or in seconds from the enqueue: its priority rises as that nears. It runs also
+    after it."""
     expires: datetime | Span | None
+    """When it is cancelled if it has not started, as a time or in seconds from the enqueue."""
     retries: int | None
+    """How many more attempts after one that failed."""
     timeout: Span | None
+    """Seconds that one attempt may take."""
     lease: Span | None
+    """Seconds after which it runs elsewhere if its worker gives no sign of life."""
     retry_base: Span | None
+    """Seconds before the second attempt; the wait doubles after each further failure."""
     retry_cap: Span | None
+    """The longest wait between two attempts, in seconds."""
     timeout_growth: float | None
+    """The factor by which `timeout` grows with every failed attempt."""
     key: str | None
+    """Makes the enqueue idempotent: another one with this key in this queue gives the task that is there."""
     window: Span | None
+    """How many seconds `key` holds, from the enqueue; 0: while the task is unfinished. Default: 24 hours."""
     replace: bool | None
+    """A task that still waits under `key` gets this call in place of its own."""
     debounce: Span | None
+    """`replace`, and put it off by so many seconds each time."""
     debounce_limit: Span | None
+    """Seconds by which `debounce` can put it off in all."""
     after: After | Iterable[After] | None
+    """What must have ended first: handles, calls, chains, groups or ids."""
     per: str | float | None
+    """The partition whose limits hold for it, such as a customer's id."""
     tenant: str | float | None
+    """Whose share of a fair queue it is charged to."""
     requires: Sequence[str] | None
+    """Capabilities that a worker must offer, in place of the task's."""
     metadata: Mapping[str, Any] | None
+    """Labels, which can be searched for; at most 16 KiB as JSON."""
     headers: Mapping[str, str] | None
+    """Texts for your own code and middleware, such as a trace; tasks enqueued by this one inherit them."""
     id: str | UUID | None
+    """Its id, a UUID; by default a new one. An id that is taken is refused."""
     block: Span | None
+    """Seconds to wait for room in a full queue, or for this client's turn."""
     connection: Any
+    """Your own open connection or session, in whose transaction it is enqueued."""
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -145,7 +216,7 @@ class Options(Struct, frozen=True, kw_only=True):
     debounce_limit: Duration | None = None
     options: Defaults = Defaults()
     key: str | None = None
-    window: Duration = DAY
+    window: Duration | None = None
     requires: tuple[str, ...] | None = None
     metadata: dict[str, Any] = {}
     headers: dict[str, str] | None = None
@@ -167,7 +238,7 @@ class Options(Struct, frozen=True, kw_only=True):
             at=self.at,
             options=self.options,
             app_options=hub.defaults,
-            window=self.window,
+            window=DAY if self.window is None else self.window,
             client=hub.client,
             after=self.after,
             replace=self.replace,

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack
 
 from msgspec import Struct
 
 from dibs.client.blocking import Admin, blocking
 from dibs.client.info import snapshot
-from dibs.client.options import SharedOptions, Span
+from dibs.client.options import SharedOptions, Span, check_known
 from dibs.core.fairness import weight
 from dibs.core.limits import LimitState
 from dibs.core.options import PAGE_LIMIT, check_flag, check_name, check_number
 from dibs.core.priority import Bound
-from dibs.core.settings import Limit, QueueSettings, change_settings
+from dibs.core.settings import Limit, Policy, QueueSettings, change_settings
 from dibs.core.states import State
 from dibs.core.task import QueueRecord, QueueState
 from dibs.engines.values import Changed
-from dibs.errors import QueueNotEmpty, StoreBusy, UnknownQueue
+from dibs.errors import InvalidOption, QueueNotEmpty, StoreBusy, UnknownQueue
+from dibs.runtime.definition import QueueDefinition
 from dibs.runtime.environment import actor
+from dibs.runtime.hub import Hub
 
-__all__ = ["QueueChanges", "QueueInfo", "Queues", "TenantInfo"]
+__all__ = ["QueueChanges", "QueueInfo", "Queues", "TenantInfo", "declare_queue"]
 
 AnyLimit = int | Limit | Mapping[str, Any]
 TRIES = 10
@@ -36,46 +38,77 @@ class QueueChanges(SharedOptions, total=False):
     `rate` (starts per second) and `burst`.
     """
 
-    policy: str
+    policy: Policy | Literal["aging", "tiers", "strict"]
+    """How it orders its tasks: "aging" (default; waiting raises the priority), "tiers" (four bands, with promotion),
+    "strict"."""
     aging: Span
+    """Seconds of waiting that are worth one point of priority. Default: 600."""
     max_aging_bonus: int | None
+    """The most points that waiting can add; None: no cap, so that nothing waits for ever."""
     retry_penalty: int
+    """Points that each failed attempt costs. Default: 2."""
     deadline_weight: int
+    """Points that a deadline adds when it is reached. Default: 30."""
     deadline_horizon: Span
+    """Seconds before the deadline at which its steps begin. Default: an hour."""
     promote_low: Span
+    """With "tiers": seconds after which a task of the low tier counts as medium. Default: 600."""
     promote_medium: Span
+    """With "tiers": seconds after which a medium task counts as high. Default: 1200."""
     tiers: Mapping[str, Mapping[str, Any]]
+    """With "tiers": retries, timeout and the like per tier, `{'low': {'retries': 2}}`."""
     max_depth: int | None
+    """Pending tasks at which new ones are refused with `QueueFull`."""
     max_concurrent: int | None
+    """Tasks that may run at once, over all workers."""
     rate: float | None
+    """Starts per second, over all workers."""
     burst: int | None
+    """Starts that may come at once after a pause; None: one second's worth."""
     per_task: Mapping[str, AnyLimit]
+    """Limits by task name."""
     per_partition: AnyLimit | None
+    """A limit for each partition (`per=`)."""
     enqueue_rate: float | None
+    """Tasks per second that each client may enqueue, else `RateLimited`."""
     enqueue_burst: int | None
+    """Tasks that a client may enqueue at once after a pause; None: one second's worth."""
     fair: bool
+    """Share the queue between tenants. Default: False."""
     weights: Mapping[str, float]
+    """Shares of tenants; 1 where none is given."""
     keep: Span
+    """Seconds for which completed and cancelled tasks are kept. Default: 7 days."""
     keep_dead: Span
+    """Seconds for which dead tasks are kept. Default: 30 days."""
 
 
 class QueueInfo(Struct, frozen=True, kw_only=True):
     """A queue as it was when it was read."""
 
     name: str
+    """Its name."""
     state: QueueState
+    """active, paused or draining."""
     settings: QueueSettings
+    """All its settings, as they are stored: durations in microseconds."""
     counts: dict[State, int]
+    """Tasks by state; exact."""
     stale: int
+    """Waiting tasks that are still ranked by earlier settings."""
     bound: Bound
+    """How long a task can be overtaken."""
 
 
 class TenantInfo(Struct, frozen=True, kw_only=True):
     """A tenant of a fair queue that has pending tasks."""
 
     tenant: str
+    """Whose share of a fair queue it is charged to."""
     pending: int
+    """Its pending tasks in this queue."""
     weight: float
+    """Its share, beside those of others."""
 
 
 QueueInfos = list[QueueInfo]
@@ -187,3 +220,13 @@ class Queues(Admin):
 
 def queue_info(record: QueueRecord, counts: dict[State, int]) -> QueueInfo:
     return snapshot(QueueInfo, record, counts=counts, bound=Bound(record.settings))
+
+
+def declare_queue(hub: Hub, name: str, settings: QueueChanges) -> None:
+    """Add settings of a queue to the app: its workers declare them in the store."""
+    chosen = check_name(name, "queue")
+    if chosen in hub.queues:
+        raise InvalidOption(f"the settings of queue {chosen!r} are declared twice: give them all in one place.")
+    check_known(settings, QueueChanges.__annotations__, "a queue")
+    code = change_settings(QueueSettings(), settings)
+    hub.queues[chosen] = QueueDefinition(name=chosen, settings=code, given=tuple(settings))

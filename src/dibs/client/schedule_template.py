@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
 import msgspec
@@ -10,7 +10,7 @@ from msgspec import structs
 
 from dibs.attempt.context import Context
 from dibs.client.options import Options, RecurrenceOptions, check_known
-from dibs.client.task import Task
+from dibs.client.task import AsyncTask, Running, Task
 from dibs.core.options import check_name, is_several
 from dibs.core.recurrence import Recurrence, check_recurrence
 from dibs.core.task import NewTask
@@ -22,7 +22,7 @@ __all__ = ["ScheduleDecorator", "as_template", "declare", "make_recurrence", "te
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Running = Coroutine[Any, Any, R]
+AnyTask = TypeVar("AnyTask", bound=Task[..., Any])
 
 ONE_TASK_ONLY = {
     "key": "every fire is one task already, and overlap='skip' leaves out fires while the last task is unfinished",
@@ -42,13 +42,13 @@ class ScheduleDecorator(Protocol):
     """What `@app.schedule(…)` returns: it leaves a Task as it is, and turns a function into one."""
 
     @overload
-    def __call__(self, task: Task[P, R], /) -> Task[P, R]: ...
+    def __call__(self, task: AnyTask, /) -> AnyTask: ...
     @overload
-    def __call__(self, task: Callable[Concatenate[Context, P], Running[R]], /) -> Task[P, R]: ...
+    def __call__(self, task: Callable[Concatenate[Context, P], Running[R]], /) -> AsyncTask[P, R]: ...
     @overload
     def __call__(self, task: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
     @overload
-    def __call__(self, task: Callable[P, Running[R]], /) -> Task[P, R]: ...
+    def __call__(self, task: Callable[P, Running[R]], /) -> AsyncTask[P, R]: ...
     @overload
     def __call__(self, task: Callable[P, R], /) -> Task[P, R]: ...
 

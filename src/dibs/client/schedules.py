@@ -48,29 +48,51 @@ class ScheduleInfo(Struct, frozen=True, kw_only=True):
     """
 
     name: str
+    """Its name."""
     words: str
+    """When it fires, in words."""
     task: str
+    """The name of its task."""
     queue: str
+    """The queue of its tasks."""
     priority: int
+    """The priority of its tasks."""
     args: Any
+    """The arguments of its tasks, by name."""
     cron: str | None
+    """The expression; None for an interval."""
     every: float | None
+    """Seconds between two fires; None with cron."""
     tz: str
+    """The time zone of cron."""
     jitter: float
+    """Seconds by which starts are spread."""
     catch_up: CatchUp
+    """What becomes of missed fires."""
     catch_up_limit: int
+    """How many of them `all` catches up."""
     overlap: Overlap
+    """Whether it fires while its last task is unfinished."""
     paused: bool
+    """Whether it is paused."""
     next_fire_at: datetime | None
     """None while it is paused."""
     last_fire_at: datetime | None
+    """The nominal time of its last fire."""
     last_task: str | None
+    """The id of the last task."""
     fired: int
+    """How many tasks it has enqueued."""
     skipped: int
+    """How many fires got no task."""
     created_at: datetime | None
+    """When it was made."""
     declared: bool
+    """Whether it is written in code."""
     declared_at: datetime | None
+    """When a worker last declared it."""
     stale: bool
+    """No worker has declared it for 15 minutes: it may be a leftover."""
 
 
 ScheduleInfos = list[ScheduleInfo]

@@ -27,22 +27,34 @@ class Percentiles(Struct, frozen=True):
     """Seconds; None where nothing was counted. Within 10 %: they come from logarithmic buckets."""
 
     count: int
+    """How many were counted."""
     average: float | None
+    """The mean."""
     p50: float | None
+    """Half of them took no longer."""
     p95: float | None
+    """95 of 100 took no longer."""
     p99: float | None
+    """99 of 100 took no longer."""
 
 
 class Point(Struct, frozen=True):
     """What ended from `at` on, until the next point."""
 
     at: datetime
+    """Its beginning."""
     completed: int
+    """Tasks that completed."""
     failed: int
+    """Attempts that failed."""
     dead: int
+    """Tasks that died."""
     cancelled: int
+    """Tasks that were cancelled."""
     wait: Percentiles
+    """Seconds from ready to claimed."""
     run: Percentiles
+    """Seconds from claimed to ended."""
 
 
 class Range(Struct, frozen=True):

@@ -5,20 +5,24 @@ from __future__ import annotations
 import math
 from collections import Counter as Totals
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 
 from msgspec import Struct
 
+from dibs.client.info import unreadable_task
 from dibs.client.series import LONGEST, Percentiles, percentiles_of, totals
+from dibs.client.tasks import read_task
 from dibs.core.options import shown
 from dibs.core.settings import Tier
 from dibs.core.states import State
 from dibs.core.task import WorkerState
-from dibs.core.times import DAY, MINUTE, SECOND, Duration, Instant, duration
+from dibs.core.times import DAY, MINUTE, SECOND, Duration, Instant, duration, when
 from dibs.engines.base import Engine
 from dibs.engines.figures import Backlog, Counter, Counts, KindCounts, Minute
 from dibs.errors import InvalidOption
+from dibs.runtime.hub import Hub
 
-__all__ = ["QueueStats", "check_window", "read_ages", "read_rate", "read_stats"]
+__all__ = ["QueueStats", "check_window", "read_ages", "read_position", "read_stats"]
 
 DEAD, CANCELLED, PROMOTED = "dead_", "cancelled_", "promoted_"
 """How the names of counters begin that are told apart by a reason, or a tier."""
@@ -33,24 +37,41 @@ class QueueStats(Struct, frozen=True, kw_only=True):
     """
 
     queue: str | None
+    """None: all queues."""
     window: float
+    """Seconds."""
     counts: dict[State, int]
+    """Tasks by state, now."""
     priority_distribution: dict[str, int]
     """Pending tasks by the tier that they were submitted with."""
     oldest_pending_seconds: float | None
+    """How long the oldest pending task has waited."""
     oldest_by_tier: dict[str, float | None]
+    """The same of each tier."""
     wait: Percentiles
+    """Seconds from ready to claimed."""
     run: Percentiles
+    """Seconds from claimed to ended."""
     wait_by_tier: dict[str, Percentiles]
+    """The same of each tier."""
     completed: int
+    """Tasks that completed."""
     failed: int
+    """Attempts that failed."""
     dead: int
+    """Tasks that died."""
     cancelled: int
+    """Tasks that were cancelled."""
     throughput_per_second: float
+    """Completed tasks."""
     error_rate: float
+    """Failed runs among all that ended, 0 to 1."""
     workers_active: int
+    """Workers that serve it."""
     desired_slots: int
+    """Slots that would keep up with what comes in."""
     counters: dict[str, int]
+    """By name."""
     deaths: dict[str, int]
     """By reason."""
     cancellations: dict[str, int]
@@ -120,6 +141,19 @@ async def read_rate(engine: Engine, queue: str, window: Duration, now: Instant) 
     """How many tasks of a queue complete per second."""
     minutes = await read_minutes(engine, queue, window, now)
     return sum(minute.completed for minute in minutes) / covered(minutes, now)
+
+
+async def read_position(hub: Hub, task_id: str) -> tuple[int, datetime | None]:
+    """How many tasks are ahead of a pending one, and when it should start."""
+    info = await read_task(hub, task_id)
+    if info.unreadable is not None:
+        raise unreadable_task(info.id, info.unreadable)
+    position = (await hub.engine.peek(info.queue, 0, until=info.id, now=hub.clock.store_now())).position
+    if position is None:
+        return 0, info.due_at or info.started_at
+    now = hub.clock.now()
+    rate = await read_rate(hub.engine, info.queue, 5 * MINUTE, now)
+    return position.ahead, when(now + round(position.ahead / rate * SECOND)) if rate else None
 
 
 async def read_ages(engine: Engine, now: Instant) -> dict[str, float]:

@@ -23,18 +23,29 @@ class StepInfo(Struct, frozen=True, kw_only=True):
     """
 
     id: str
+    """Its id."""
     act: str
+    """What is done, such as `cancel` or `delete queue`."""
     queue: str | None
+    """The queue that is deleted."""
     actor: str
+    """Who asked for it."""
     asked_at: datetime | None
+    """When it was asked for."""
     matched: int
+    """Tasks that were counted beforehand."""
     more: bool
+    """Whether there were more than that."""
     visited: int
+    """Tasks that it has come to."""
     changed: int
+    """Those that it has changed."""
     ended_at: datetime | None
+    """None while it goes on."""
 
     @property
     def is_done(self) -> bool:
+        """Whether it has ended."""
         return self.ended_at is not None
 
 

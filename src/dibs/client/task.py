@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
+from inspect import iscoroutinefunction, signature
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    NoReturn,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
 from msgspec import Struct, structs
 
@@ -18,23 +32,46 @@ from dibs.core.results import TAKE, Placeholder, PlaceholderMet
 from dibs.core.task import NewTask
 from dibs.core.times import Duration, Instant
 from dibs.engines.values import EnqueueAnswer, EnqueueOutcome
-from dibs.errors import InvalidOption
+from dibs.errors import InvalidArguments, InvalidOption
 from dibs.runtime.definition import TaskDefinition
 
 if TYPE_CHECKING:
     from dibs.client.app import Dibs
 
-__all__ = ["Call", "Task", "check_new"]
+__all__ = ["AsyncTask", "Call", "Decorator", "Running", "Task", "check_new", "check_own", "make_task"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Running = Coroutine[Any, Any, R]
+
+
+NOW, LATER, VALUE = "write {0}.enqueue(…)", "write {0}.using(delay=seconds).enqueue(…)", "write {0}.call(…)"
+WITH_OPTIONS = "write {0}.using(delay=…, priority=…).enqueue(…): options go into using(), arguments into enqueue()"
+EACH = "write app.enqueue_many({0}.call(each) for each in …)"
+ELSEWHERE = {
+    **dict.fromkeys(("delay", "send", "push", "kiq", "kicker", "defer", "submit", "enqueue_async"), NOW),
+    **dict.fromkeys(("apply_async", "send_with_options", "enqueue_call"), WITH_OPTIONS),
+    **dict.fromkeys(("s", "si", "signature", "subtask", "message", "message_with_options"), VALUE),
+    **dict.fromkeys(
+        ("enqueue_in", "enqueue_at", "schedule"), f"{LATER} or using(at=…); to repeat it, @app.schedule(…)"
+    ),
+    **dict.fromkeys(("map", "starmap", "chunks", "bulk"), EACH),
+    **dict.fromkeys(("adelay", "asend", "aapply_async"), "write await {0}.aenqueue(…)"),
+    **dict.fromkeys(("apply", "fn", "run", "call_local"), "write {0}(…), which runs the function here and now"),
+    "retry": "raise dibs.Retry(after=seconds) in the function",
+    "result": "{0}.enqueue(…) gives a handle: handle.result()",
+    "AsyncResult": "write app.handle(id)",
+}
+"""What Celery, RQ, Dramatiq, Huey, Taskiq and Procrastinate call it, and what it is here."""
 
 
 class Call(Struct, Flow[R], frozen=True):
     """A call that has not been enqueued yet: for `enqueue_many`, `chain`, `group` and `take`."""
 
     task: Task[..., R]
+    """The task that is called."""
     new: NewTask
+    """What is enqueued."""
     needs: tuple[Call[Any], ...] = ()
     """Other calls that it waits for."""
 
@@ -45,14 +82,17 @@ class Call(Struct, Flow[R], frozen=True):
 
     @property
     def first_tasks(self) -> tuple[Call[Any], ...]:
+        """The calls that nothing in it comes before: itself."""
         return (self,)
 
     @property
     def last_tasks(self) -> tuple[Call[Any], ...]:
+        """The calls that must end for it to have ended: itself."""
         return (self,)
 
     @property
     def shape(self) -> Shape:
+        """How its result is made up of results of tasks."""
         return self.new.id
 
     def __repr__(self) -> str:
@@ -76,17 +116,52 @@ class Task(Generic[P, R]):
     def __repr__(self) -> str:
         return f"<Task {self.name}>"
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the function here and now, as if it had no decorator."""
-        return self.definition.function(*args, **kwargs)
+    if not TYPE_CHECKING:  # otherwise no checker would find a misspelt attribute
+
+        def __getattr__(self, name: str) -> NoReturn:
+            advice = ELSEWHERE.get(name)
+            hint = f": {advice.format(self.__dict__.get('__name__', 'task'))}" if advice else ""
+            raise AttributeError(f"a Task has no {name!r}{hint}", name=name, obj=self)
+
+    @overload
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @overload
+    def __call__(self, context: Context, /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[misc]  # it takes all that both take
+        """Run the function here and now, as if it had no decorator; an async one gives a coroutine.
+
+        If it takes a Context, that of the task in which this is called is passed on. Outside of tasks, give one first.
+        """
+        function = self.definition.function
+        if self.definition.takes_context and not (args and isinstance(args[0], Context)):
+            context = Context.current_or_none()
+            if context is not None:
+                return function(context, *args, **kwargs)
+            if not self._fits(args, kwargs):
+                raise InvalidArguments(
+                    f"{self.name} takes a Context first, and no task is running here that could pass its own on: give "
+                    "one, or enqueue it (in a test, dibs.testing.Sandbox runs it)."
+                )
+        return function(*args, **kwargs)
+
+    def _fits(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+        try:
+            signature(self.definition.function).bind(*args, **kwargs)
+        except TypeError:
+            return False
+        return True
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Hand the call to the queue; returns when it is durable."""
         hub, new = self._app.hub, self._call(args, kwargs).new
         if hub.tracing is None:
-            return self._handle(enqueue(hub, new, self.options), new)
-        with hub.tracing.sending([new]) as (traced,):
-            return self._handle(enqueue(hub, traced, self.options), new)
+            handle = self._handle(enqueue(hub, new, self.options), new)
+        else:
+            with hub.tracing.sending([new]) as (traced,):
+                handle = self._handle(enqueue(hub, traced, self.options), new)
+        handle._by_blocking = asyncio._get_running_loop() is not None
+        return handle
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Hand the call to the queue; returns when it is durable."""
@@ -100,7 +175,7 @@ class Task(Generic[P, R]):
         """The call as a value, checked, for `enqueue_many`, `chain`, `group` and `take`."""
         return self._call(args, kwargs)
 
-    def using(self, **options: Unpack[CallOptions]) -> Task[P, R]:
+    def using(self, **options: Unpack[CallOptions]) -> Self:
         """The same task with other options.
 
         `delay` (seconds) or `at` (aware datetime) say when; `deadline` raises its priority as it nears; when it
@@ -111,7 +186,7 @@ class Task(Generic[P, R]):
         charged to. `requires` names capabilities a worker must have; `block` waits that long for room in a full queue;
         `connection` enqueues inside your own transaction.
         """
-        return Task(self._app, self.definition, make_options(self.options, options))
+        return type(self)(self._app, self.definition, make_options(self.options, options))
 
     def _call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call[R]:
         """The task to enqueue, everything checked."""
@@ -145,6 +220,8 @@ class Task(Generic[P, R]):
     def _draft(self) -> NewTask:
         """All that is the same for every call: copying it is far cheaper than making it each time."""
         its = self.definition
+        if self.options.window is not None and self.options.key is None:
+            raise InvalidOption("window needs a key: it says how long the key holds.")
         return self.options.draft(self._app.hub, its.name, its.queue, its.priority, its.requires)
 
     def _payload(self, bound: Mapping[str, Any]) -> tuple[bytes, Placed | None]:
@@ -175,6 +252,33 @@ class Task(Generic[P, R]):
         return self._app._handle(answer.id, new.queue, self.definition, duplicate=already)
 
 
+class AsyncTask(Task[P, R]):
+    """A task whose function is async: calling it in place gives a coroutine."""
+
+    @overload  # type: ignore[override]
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Running[R]: ...
+    @overload
+    def __call__(self, context: Context, /, *args: P.args, **kwargs: P.kwargs) -> Running[R]: ...
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[misc]  # as above
+        return super().__call__(*args, **kwargs)
+
+
+def make_task(app: Dibs, definition: TaskDefinition, options: Options) -> Task[..., Any]:
+    kind = AsyncTask if iscoroutinefunction(definition.function) else Task
+    return kind(app, definition, options)
+
+
+def check_own(app: Dibs, task: Task[P, R]) -> Task[P, R]:
+    """Refuse a task of another app: it would go into that one's store, or its own workers would not find it."""
+    if task._app.hub.definitions is not app.hub.definitions:
+        raise InvalidOption(
+            f"task {task.name} is another app's: enqueue it by itself ({task.__name__}.enqueue(…)), or name it here, "
+            f"app.remote({task.name!r}, queue={task.definition.queue!r})."
+        )
+    return task
+
+
 def check_new(new: NewTask) -> None:
     """Checks that need the whole call."""
     if new.replace and new.spec.key is None:
@@ -183,3 +287,16 @@ def check_new(new: NewTask) -> None:
         raise InvalidOption("a task that replaces another (replace, debounce) can't wait for others, so it can't take.")
     if any(edge.id == new.id for edge in new.after):
         raise InvalidOption(f"task {new.id} can't wait for itself.")
+
+
+class Decorator(Protocol):
+    """What `@app.task(…)` returns: it turns a function into a Task with its signature, without Context."""
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], Running[R]], /) -> AsyncTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, Running[R]], /) -> AsyncTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...

@@ -13,7 +13,7 @@ from dibs.client.blocking import Admin, blocking
 from dibs.client.error_groups import ErrorGroups, grouped
 from dibs.client.graph import pages
 from dibs.client.info import CANT_CHANGE, HistoryLine, TaskInfo, history_line, ranked_info, task_info, unknown_task
-from dibs.client.options import Span, check_known, check_metadata
+from dibs.client.options import Priority, Span, check_known, check_metadata
 from dibs.client.steps import Progress, Steps, step_info
 from dibs.core.graph import Rule
 from dibs.core.ids import check_id
@@ -63,36 +63,57 @@ class Filter(Struct, frozen=True, kw_only=True):
     """Which tasks: all given conditions must hold. `text` is searched in arguments, errors and notes."""
 
     state: str | Sequence[str] = ()
+    """One state, or several: any of them."""
     queue: str | Sequence[str] = ()
+    """One queue, or several."""
     name: str | Sequence[str] = ()
+    """One task name, or several, in full."""
     priority_min: int | str = 0
+    """The lowest priority as submitted, 0 to 100 or a name."""
     priority_max: int | str = 100
+    """The highest."""
     created_after: datetime | None = None
+    """Enqueued at this time or later."""
     created_before: datetime | None = None
+    """Enqueued before this time."""
     ended_after: datetime | None = None
+    """Completed, cancelled or dead since this time."""
     ended_before: datetime | None = None
+    """Ended before this time."""
     metadata: Mapping[str, Any] = {}
+    """Labels that it must have, with these values."""
     key: str | None = None
+    """Its idempotency key."""
     worker: str | None = None
+    """The worker that runs it, or ran it last."""
     workflow: str | None = None
+    """The id of its workflow."""
     tenant: str | None = None
+    """Its tenant."""
     partition: str | None = None
+    """Its partition."""
     text: str = ""
+    """A text that occurs in its arguments, its error or its note."""
 
 
 class TaskPage(Struct, frozen=True):
     """One page, newest first. `cursor` is for the next page; None: that was all. `visited`: tasks looked at for it."""
 
     tasks: list[TaskInfo]
+    """Newest first."""
     cursor: str | None
+    """For `cursor=` of the next page; None: that was all."""
     visited: int = 0
+    """How many tasks were looked at for this page."""
 
 
 class Count(Struct, frozen=True):
     """How many match; `more`: counting stopped after so many rows that there may be more."""
 
     count: int
+    """How many were found."""
     more: bool
+    """Whether counting stopped before the end."""
 
     def __str__(self) -> str:
         return f"{self.count:,} or more" if self.more else f"{self.count:,}"
@@ -102,9 +123,11 @@ class Cancelled(StrEnum):
     """What became of a cancel. As a truth value: whether it had any effect."""
 
     DONE = "cancelled"
+    """It had not started."""
     REQUESTED = "asked to stop"
     """It was running: it ends when its function notices, or completes before that."""
     ENDED_BEFORE = "had ended before"
+    """There was nothing to cancel."""
 
     def __bool__(self) -> bool:
         return self is not Cancelled.ENDED_BEFORE
@@ -121,10 +144,15 @@ class Prerequisite(Struct, frozen=True, kw_only=True):
     """What a task waits for, or waited for if it is no longer open. `name` and `state` are None once it was pruned."""
 
     id: str
+    """The task that is waited for."""
     name: str | None
+    """None once it was pruned."""
     state: State | None
+    """None once it was pruned."""
     rule: Rule
+    """What becomes of the dependent if this one does not complete: cancel, fail or run."""
     is_open: bool
+    """Whether it is still waited for."""
 
 
 class Acted(Struct, frozen=True, omit_defaults=True):
@@ -134,10 +162,15 @@ class Acted(Struct, frozen=True, omit_defaults=True):
     """
 
     matched: int
+    """Tasks that the act came to or, if it was not waited for, that were counted beforehand."""
     changed: int
+    """Those that it changed."""
     dry_run: bool
+    """Whether nothing was done."""
     step: str | None = None
+    """The id under which `app.steps` knows it."""
     more: bool = False
+    """Whether counting stopped before the end."""
 
 
 class Bulk(TypedDict, total=False):
@@ -147,19 +180,28 @@ class Bulk(TypedDict, total=False):
     """
 
     dry_run: bool
+    """Only count what matches."""
     wait: bool
+    """False: return at once; the leading worker goes on."""
     progress: Progress
+    """Called with a `StepInfo` as it goes on."""
 
 
 class Changes(TypedDict, total=False):
     """What an edit changes; None leaves it as it is."""
 
-    priority: int | str | None
+    priority: Priority | None
+    """0 to 100 or a name."""
     delay: Span | None
+    """Seconds from now before which it does not start; 0: it may start now."""
     at: datetime | None
-    deadline: datetime | None
-    expires: datetime | None
+    """The time, with a time zone, before which it does not start."""
+    deadline: datetime | Span | None
+    """When it should be done, as a time or in seconds from now."""
+    expires: datetime | Span | None
+    """When it is cancelled if it has not started, as a time or in seconds from now."""
     metadata: Mapping[str, Any] | None
+    """Labels, in place of all that it has."""
 
 
 class Tasks(Admin):
@@ -395,10 +437,17 @@ def make_edit(task_id: str, changes: Changes, now: Instant) -> Edit:
         id=task_id,
         priority=None if priority is None else parse_priority(priority),
         due_at=due_at(changes.get("delay"), changes.get("at"), now),
-        deadline=None if deadline is None else instant(deadline, "deadline"),
-        expires_at=None if expires is None else instant(expires, "expires"),
+        deadline=moment(deadline, "deadline", now),
+        expires_at=moment(expires, "expires", now),
         metadata=None if metadata is None else check_metadata(metadata),
     )
+
+
+def moment(value: datetime | Span | None, option: str, now: Instant) -> Instant | None:
+    """A time, or seconds from now."""
+    if value is None:
+        return None
+    return instant(value, option) if isinstance(value, datetime) else now + duration(value, option)
 
 
 def due_at(delay: Span | None, at: datetime | None, now: Instant) -> Instant | None:

@@ -37,8 +37,11 @@ class Why(Struct, frozen=True):
     """The answer; `until` is when the cause ends, if that is known, and `details` are further lines."""
 
     text: str
+    """The answer, one line."""
     until: datetime | None = None
+    """When the cause ends, if that is known."""
     details: tuple[str, ...] = ()
+    """Further lines."""
 
     def __str__(self) -> str:
         return self.text

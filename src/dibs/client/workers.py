@@ -19,19 +19,31 @@ class WorkerInfo(Struct, frozen=True, kw_only=True):
     """A worker as of its last heartbeat."""
 
     id: str
+    """Its name."""
     state: WorkerState
+    """active, paused, draining, or dead."""
     host: str
+    """The machine that it runs on."""
     pid: int
+    """Its process on that host."""
     version: str
+    """Of Dibs."""
     queues: tuple[str, ...]
+    """What it claims from, in order."""
     names: tuple[str, ...] | None
+    """The tasks that it knows; None: any."""
     capabilities: tuple[str, ...]
+    """What it offers."""
     concurrency: int
+    """Its slots."""
     running: int
+    """Its busy slots."""
     buffered: int
     """Tasks that are leased but not started: in the store they are running, here they wait for a slot."""
     started_at: datetime | None
+    """When it started."""
     seen_at: datetime | None
+    """Its last heartbeat."""
 
 
 WorkerInfos = list[WorkerInfo]

@@ -16,7 +16,7 @@ from dibs.client.dependencies import Flow
 from dibs.client.graph import WorkflowGraph, pages, read_graph
 from dibs.client.handle import Handle
 from dibs.client.producer import enqueue_many
-from dibs.client.task import Call
+from dibs.client.task import Call, check_own
 from dibs.client.workflow_batch import assemble
 from dibs.core.ids import check_id
 from dibs.core.options import PAGE_LIMIT, check_label, check_note, check_number, check_reference, shown
@@ -56,22 +56,33 @@ APART = 0.02
 class WorkflowState(StrEnum):
     """The state of a workflow as a whole."""
 
-    RUNNING = "running"  # some task is unfinished
+    RUNNING = "running"
+    """Some task is unfinished."""
     COMPLETED = "completed"
-    FAILED = "failed"  # all have ended, some are dead
-    CANCELLED = "cancelled"  # all have ended, none is dead, some were cancelled for other reasons than `if_failed`
+    """All have completed, or ended as was meant."""
+    FAILED = "failed"
+    """All have ended, some are dead."""
+    CANCELLED = "cancelled"
+    """All have ended, none is dead, some were cancelled for other reasons than `if_failed`."""
 
 
 class WorkflowInfo(Struct, frozen=True, kw_only=True):
     """A workflow as it was when it was read. Tasks that retention has pruned are in `total` and in no count."""
 
     id: str
+    """Its id."""
     name: str
+    """As given to `enqueue_workflow`."""
     state: WorkflowState
+    """Its state."""
     created_at: datetime | None
+    """When it was made."""
     total: int
+    """How many tasks it was made of."""
     ended: int
+    """How many have ended."""
     counts: dict[State, int]
+    """Tasks by state."""
 
     @property
     def is_done(self) -> bool:
@@ -266,6 +277,8 @@ async def begin(app: Dibs, flow: Flow[Any], name: str) -> Workflow:
     if name != "":
         check_label(name, "a workflow's name")
     batch = assemble(flow)
+    for call in batch.calls:
+        check_own(app, call.task)
     begun = NewWorkflow(batch.workflow, name)
     answers = await app.hub.runner.arun(enqueue_many(app.hub, batch.tasks, begun))
     there = {answer.id for answer in answers if answer.outcome is not EnqueueOutcome.ENQUEUED}

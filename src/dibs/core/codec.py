@@ -14,17 +14,18 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from math import isfinite
-from typing import Any, Protocol, get_type_hints, runtime_checkable
+from typing import Any, Protocol, get_origin, get_type_hints, runtime_checkable
 
 import msgspec
 
 from dibs.core.humanize import with_article
 from dibs.core.options import brief, check_items, check_name, shown
 from dibs.core.results import TAKE, Placeholder, PlaceholderMet, Take
-from dibs.errors import InvalidArguments, InvalidOption
+from dibs.errors import InvalidArguments, InvalidOption, WrongResult
 
 __all__ = ["ENVELOPE", "REDACTED", "Codec", "PayloadCodec", "Signature", "as_json", "fingerprint"]
 
+NOTHING = type(None)
 ENVELOPE = b'{"$dibs":'
 REDACTED = b'{"$redacted":true}'
 """What a server gives instead of a payload that its caller may not see."""
@@ -69,7 +70,7 @@ def from_builtin(wanted: type, value: Any) -> Any:
     validate = getattr(wanted, "model_validate", None)
     if validate is not None:
         return validate(value)
-    if isinstance(value, wanted):
+    if isinstance(value, get_origin(wanted) or wanted):
         return value
     raise NotImplementedError(
         f"{getattr(wanted, '__qualname__', wanted)} is not a type that JSON can be turned into: "
@@ -193,6 +194,7 @@ class Signature:
         self.positional_only = [p.name for p in parameters if p.kind is p.POSITIONAL_ONLY]
         self.required = [p.name for p in parameters if p.default is p.empty]
         self.defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
+        self.untyped = [p.name for p in parameters if p.annotation is p.empty]
         self._what = f"the arguments of {name}"
         self.parameter_names = brief(", ".join(self.names), 120) or "none"
 
@@ -222,6 +224,12 @@ class Signature:
 
     def encode(self, bound: Mapping[str, Any], codec: Codec) -> bytes:
         """The payload of a call, checked to be what the task will be able to read."""
+        for name in self.untyped:
+            if isinstance(bound.get(name), bytes | bytearray | memoryview):
+                raise InvalidArguments(
+                    f"{self.name} got bytes as {name!r}, which would arrive as a text in base64: annotate that "
+                    f"parameter ({name}: bytes), and they arrive as bytes."
+                )
         json = as_json(bound, self._what)
         if json != b"{}" or self.required:
             self._read(json, None)
@@ -298,9 +306,44 @@ class Signature:
             raise InvalidOption(f"the annotations of {self.name} can't be read from JSON: {error}.") from error
 
     @cached_property
-    def result_decoder(self) -> msgspec.json.Decoder[Any]:
-        return msgspec.json.Decoder(self.hints.get("return", Any), dec_hook=from_builtin)
+    def returns(self) -> Any:
+        """The annotation of the result; Any if there is none, or none that JSON can be turned into.
 
-    def decode_result(self, payload: bytes | None, codec: Codec) -> Any:
+        None counts as none: such a task may still have a result, by `ctx.complete_in(…, result=…)`.
+        """
+        try:
+            hint = get_type_hints(self.function, include_extras=True).get("return", Any)
+            msgspec.json.Decoder(hint, dec_hook=from_builtin)
+        except (NameError, TypeError):
+            return Any
+        return Any if hint is NOTHING else hint
+
+    @cached_property
+    def result_decoder(self) -> msgspec.json.Decoder[Any]:
+        return msgspec.json.Decoder(self.returns, dec_hook=from_builtin)
+
+    def decode_result(self, payload: bytes | None, codec: Codec, task_id: str) -> Any:
         """A task's result as its return annotation declares it."""
-        return None if payload is None else self.result_decoder.decode(codec.unwrap(payload))
+        return None if payload is None else self._result(codec.unwrap(payload), task_id)
+
+    def encode_result(self, value: object, codec: Codec, task_id: str) -> bytes | None:
+        """The payload of a result, checked to be what the return annotation declares."""
+        if value is None and self.returns is Any:
+            return None
+        json = as_json(value, f"the result of {self.name}")
+        if self.returns is not Any:
+            self._result(json, task_id)
+        return None if value is None else codec.wrap(json)
+
+    def _result(self, json: bytes, task_id: str) -> Any:
+        try:
+            return self.result_decoder.decode(json)
+        except NotImplementedError:  # a class of the user's own, which JSON can carry but not give back
+            return msgspec.json.decode(json)
+        except (msgspec.ValidationError, ValueError, TypeError, RecursionError) as error:
+            declared = getattr(self.returns, "__name__", None) or str(self.returns)
+            raise WrongResult(
+                f"the result of {self.name} is not of the type that it declares ({brief(declared, 80)}): "
+                f"{cause(error)}.",
+                task_id=task_id,
+            ) from error

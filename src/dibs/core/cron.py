@@ -39,6 +39,15 @@ FIELDS = {
     "month": "1 to 12 or JAN to DEC",
     "day of week": "0 to 7 (0 and 7 are Sunday) or SUN to SAT, 5L (the last Friday) or 5#2 (the second Friday)",
 }
+NAMED = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
 REFERENCE = 19_723
 """The day from which an expression is checked, 1 January 2024: the answer must not depend on today's date."""
 HORIZON = 50 * 366
@@ -152,12 +161,18 @@ def calendar_of(cron: str, tz: str) -> Calendar:
 
 
 def check_cron(cron: object) -> str:
-    """A cron expression that fires, with single spaces."""
+    """A cron expression that fires, with single spaces; a name such as `@daily` becomes the one it stands for."""
     if not isinstance(cron, str):
-        raise InvalidOption(f"cron must be a text such as '30 2 * * *', not {shown(cron)}.")
+        hint = " An interval is given as every=…, in seconds." if isinstance(cron, int | float | timedelta) else ""
+        raise InvalidOption(f"cron must be a text such as '30 2 * * *' or '@daily', not {shown(cron)}.{hint}")
     fields = check_text(cron, "cron", LONGEST).split()
+    if fields and fields[0].startswith("@"):
+        return named_cron(cron.strip())
     if len(fields) != len(FIELDS):
-        raise InvalidOption(f"cron={shown(cron)} needs five fields, not {len(fields)}: {', '.join(FIELDS)}.")
+        raise InvalidOption(
+            f"cron={shown(cron)} needs five fields, not {len(fields)}: {', '.join(FIELDS)}. "
+            "Or it is a name such as '@daily'; an interval is given as every=…, in seconds."
+        )
     for place, (name, values) in enumerate(FIELDS.items()):
         alone = ["*"] * place + [fields[place]] + ["*"] * (len(FIELDS) - 1 - place)
         if not is_readable(" ".join(alone)):
@@ -170,6 +185,12 @@ def check_cron(cron: object) -> str:
     if not is_readable(cron) or Calendar(cron, "UTC").next(REFERENCE * DAY) is None:
         raise InvalidOption(f"cron={shown(cron)} never fires: no day matches. Look at its day and month fields.")
     return cron
+
+
+def named_cron(name: str) -> str:
+    if name not in NAMED:
+        raise InvalidOption(f"cron={shown(name)} is not known.{nearest(name, NAMED)} There are {', '.join(NAMED)}.")
+    return NAMED[name]
 
 
 def is_readable(cron: str) -> bool:

@@ -37,12 +37,19 @@ class LimitState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One limit that applies to a task, as it is now. `opens_in` is None if that is unknown."""
 
     scope: Scope
+    """What is limited: queue, task, partition or client."""
     whose: str
+    """Which of them; empty for the queue."""
     running: int
+    """How many run."""
     max_concurrent: int | None = None
+    """How many may."""
     rate: float | None = None
+    """Starts per second."""
     tokens: int | None = None
+    """Starts that may come now."""
     opens_in: Duration | None = None
+    """Microseconds until one may; None if that is unknown."""
 
     @property
     def is_full(self) -> bool:

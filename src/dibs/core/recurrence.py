@@ -34,16 +34,21 @@ LONGEST: Duration = 400 * DAY
 class CatchUp(StrEnum):
     """What becomes of the fires that were missed while nothing could fire."""
 
-    SKIP = "skip"  # they are dropped
-    ONE = "one"  # one task for all of them
-    ALL = "all"  # one task each, for the newest `catch_up_limit`
+    SKIP = "skip"
+    """They are dropped."""
+    ONE = "one"
+    """One task for all of them."""
+    ALL = "all"
+    """One task each, for the newest `catch_up_limit`."""
 
 
 class Overlap(StrEnum):
     """Whether a schedule fires while its last task still waits or runs."""
 
     ALLOW = "allow"
+    """It does."""
     SKIP = "skip"
+    """It does not, and that fire is skipped."""
 
 
 class Recurrence(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -70,7 +75,8 @@ def check_recurrence(
 ) -> Recurrence:
     """The recurrence that these options describe. Durations are seconds or timedeltas."""
     if (cron is None) == (every is None):
-        raise InvalidOption("Give exactly one of cron='30 2 * * *' and every=300 (seconds, or a timedelta).")
+        problem = "needs to know when it fires" if cron is None else "fires by cron or at an interval, not by both"
+        raise InvalidOption(f"a schedule {problem}: give cron, such as '30 2 * * *' or @daily, or every, in seconds.")
     if every is not None and tz is not None:
         raise InvalidOption(f"tz={shown(tz)} goes with cron only: an interval is the same in every time zone.")
     recurrence = Recurrence(

@@ -2,19 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
 from zlib import crc32
 
 from msgspec import Struct
 
 from dibs.core.lease import LONGEST_RUN
-from dibs.core.settings import Resolved
+from dibs.core.options import is_several, shown
+from dibs.core.settings import Resolved, check_span
 from dibs.core.states import Reason
 from dibs.core.task import MAX_LOSSES
 from dibs.core.times import SECOND, Duration, duration
-from dibs.errors import Permanent, Retry
+from dibs.errors import InvalidOption, Permanent, Retry, WrongResult
+
+__all__ = [
+    "JITTER",
+    "TRANSIENT",
+    "Backoff",
+    "ExceptionTypes",
+    "RetryDecision",
+    "after_failure",
+    "after_loss",
+    "asked_delay",
+    "check_backoff",
+    "jitter",
+    "retry_delay",
+    "should_retry",
+    "timeout_for",
+]
 
 ExceptionTypes = Sequence[type[BaseException]]
+Backoff = Callable[[int, BaseException], Duration]
+"""The wait after a failed attempt, from its number (from 1) and its error."""
 
 TRANSIENT: tuple[type[Exception], ...] = (ConnectionError, TimeoutError, InterruptedError, BlockingIOError, OSError)
 """Errors that are usually temporary: ``retry_on=TRANSIENT`` retries these and nothing else."""
@@ -68,7 +89,7 @@ def jitter(task_id: str, number: int) -> float:
 
 def should_retry(error: BaseException, retry_on: ExceptionTypes = (Exception,), no_retry: ExceptionTypes = ()) -> bool:
     """Whether this exception is worth another attempt, if any are left."""
-    if isinstance(error, Permanent):
+    if isinstance(error, Permanent | WrongResult):
         return False
     if isinstance(error, Retry):
         return True
@@ -76,6 +97,45 @@ def should_retry(error: BaseException, retry_on: ExceptionTypes = (Exception,), 
         return False
     # SystemExit, KeyboardInterrupt and the like end an attempt, not the task.
     return isinstance(error, tuple(retry_on)) or not isinstance(error, Exception)
+
+
+def check_backoff(value: object) -> Backoff:
+    """A list of waits, of which the last repeats, or a function of the attempt's number, and of the error."""
+    if callable(value):
+        return by_function(value)
+    if not is_several(value):
+        raise InvalidOption(
+            "backoff must be a list of seconds such as [1, 5, 30], or a function of the attempt's number, "
+            f"not {shown(value)}."
+        )
+    waits = [check_wait(each) for each in value]
+    if not waits:
+        raise InvalidOption("backoff names no wait: give at least one, such as [1, 5, 30]; the last one repeats.")
+    return lambda attempt, error: waits[min(attempt, len(waits)) - 1]
+
+
+def by_function(function: Callable[..., Any]) -> Backoff:
+    takes_error = takes(function, 2)
+    if not takes_error and not takes(function, 1):
+        raise InvalidOption(
+            f"backoff={shown(function)} must take the number of the attempt that failed, or that and the error."
+        )
+    return lambda attempt, error: check_wait(function(attempt, error) if takes_error else function(attempt))
+
+
+def check_wait(value: object) -> Duration:
+    return check_span("retry_cap", value, "a wait in backoff")
+
+
+def takes(function: Callable[..., Any], number: int) -> bool:
+    """Whether it can be called with so many arguments, by position."""
+    try:
+        inspect.signature(function).bind(*range(number))
+    except TypeError:
+        return False
+    except ValueError:  # a builtin that does not tell
+        return number == 1
+    return True
 
 
 def asked_delay(error: BaseException) -> Duration | None:

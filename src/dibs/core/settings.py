@@ -5,11 +5,12 @@ Settings are values: changing a queue makes a new `QueueSettings` with the next 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from functools import lru_cache
+from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import Struct, structs, to_builtins
 
 from dibs.core.options import (
     brief,
@@ -42,6 +43,7 @@ __all__ = [
     "change_settings",
     "check_defaults",
     "check_span",
+    "declare_settings",
     "reranks",
     "resolve",
     "tier_of",
@@ -52,8 +54,11 @@ class Policy(StrEnum):
     """How a queue orders its tasks."""
 
     AGING = "aging"
+    """Waiting raises the priority."""
     TIERS = "tiers"
+    """Four bands, served in order, with promotion."""
     STRICT = "strict"
+    """Priority alone, then age."""
 
 
 class Tier(StrEnum):
@@ -100,8 +105,11 @@ class Limit(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True)
     """At most so many at once, and so many starts per second (with a burst); None: no such limit."""
 
     max_concurrent: int | None = None
+    """How many may run at once."""
     rate: float | None = None
+    """Starts per second."""
     burst: int | None = None
+    """Starts that may come at once after a pause; None: one second's worth."""
 
 
 class QueueSettings(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -134,6 +142,8 @@ class QueueSettings(Struct, frozen=True, kw_only=True, omit_defaults=True, forbi
     keep: Duration = 7 * DAY
     keep_dead: Duration = 30 * DAY
     version: int = 1
+    declared: dict[str, Any] = {}
+    """What the code declared when a worker last applied it, by name; `declare_settings` compares with it."""
 
     @property
     def limits_starts(self) -> bool:
@@ -229,7 +239,7 @@ def check_defaults(values: Mapping[str, object], where: str) -> Defaults:
 
 def change_settings(old: QueueSettings, changes: Mapping[str, object]) -> QueueSettings:
     """The settings with `changes` applied, all problems reported in one error. The engine counts the version."""
-    known = (set(QueueSettings.__struct_fields__) | SHARED) - {"version", "defaults"}
+    known = (set(QueueSettings.__struct_fields__) | SHARED) - {"version", "defaults", "declared"}
     problems: list[str] = []
     own: dict[str, object] = {}
     shared: dict[str, object] = {}
@@ -242,7 +252,11 @@ def change_settings(old: QueueSettings, changes: Mapping[str, object]) -> QueueS
             problems.append(str(error))
     if problems:
         raise InvalidOption(brief(" ".join(problems)))
-    new = structs.replace(old, **own, defaults=structs.replace(old.defaults, **shared))
+    return check_together(structs.replace(old, **own, defaults=structs.replace(old.defaults, **shared)))
+
+
+def check_together(new: QueueSettings) -> QueueSettings:
+    """Refuse settings that contradict each other."""
     if new.promote_medium < new.promote_low:
         raise InvalidOption("promote_medium counts from when the task became ready: it can't be less than promote_low.")
     if new.burst is not None and new.rate is None:
@@ -250,6 +264,30 @@ def change_settings(old: QueueSettings, changes: Mapping[str, object]) -> QueueS
     if new.enqueue_burst is not None and new.enqueue_rate is None:
         raise InvalidOption("enqueue_burst needs an enqueue_rate.")
     return new
+
+
+def declare_settings(old: QueueSettings, code: QueueSettings, given: Iterable[str]) -> QueueSettings:
+    """The settings of a queue for which the code declares those that are `given`; `old` itself if nothing changes.
+
+    Only what has changed in the code since it was last applied is written: what an operator has changed stays. What
+    the code no longer declares goes back to its default.
+    """
+    declared = {name: to_builtins(value_of(code, name)) for name in given}
+    names = [
+        name
+        for name in {**old.declared, **declared}
+        if (name in declared) != (name in old.declared) or declared[name] != old.declared[name]
+    ]
+    if not names:
+        return old
+    own = {name: value_of(code, name) for name in names if name not in SHARED}
+    shared: dict[str, Any] = {name: value_of(code, name) for name in names if name in SHARED}
+    defaults = structs.replace(old.defaults, **shared)
+    return check_together(structs.replace(old, **own, defaults=defaults, declared=declared))
+
+
+def value_of(settings: QueueSettings, name: str) -> Any:
+    return getattr(settings.defaults if name in SHARED else settings, name)
 
 
 def check_tiers(value: object) -> dict[Tier, Defaults]:

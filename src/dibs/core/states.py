@@ -12,13 +12,21 @@ class State(StrEnum):
     """The state of a task. No other string names a state anywhere."""
 
     BLOCKED = "blocked"
+    """Waits for other tasks."""
     SCHEDULED = "scheduled"
+    """Waits for its time."""
     PENDING = "pending"
+    """Can be claimed."""
     RUNNING = "running"
+    """Leased to a worker, which may still hold it in its buffer."""
     RETRYING = "retrying"
+    """Waits for its next attempt."""
     COMPLETED = "completed"
+    """Ended well."""
     CANCELLED = "cancelled"
+    """Ended without being done: by a person, expired, or because of a task that it waited for."""
     DEAD = "dead"
+    """Ended by failing; it can be replayed."""
 
 
 class Move(StrEnum):
@@ -48,12 +56,19 @@ class Reason(StrEnum):
     """Why a task ended as `cancelled` or `dead`."""
 
     USER = "user"
+    """Cancelled by someone."""
     EXPIRED = "expired"
+    """It had not started by its `expires`."""
     DEPENDENCY = "dependency"
+    """A task that it waited for did not complete."""
     QUEUE = "queue"
+    """Its queue was deleted."""
     EXHAUSTED = "exhausted"
+    """No attempt was left."""
     PERMANENT = "permanent"
+    """Its error was not to be retried."""
     LOST = "lost"
+    """Several workers died while they ran it."""
 
 
 WAITING = frozenset({State.BLOCKED, State.SCHEDULED, State.PENDING, State.RETRYING})

@@ -29,17 +29,24 @@ class QueueState(StrEnum):
     """Whether a queue takes tasks in and hands them out."""
 
     ACTIVE = "active"
+    """Takes tasks in and hands them out."""
     PAUSED = "paused"
+    """Hands out nothing."""
     DRAINING = "draining"
+    """Takes none in."""
 
 
 class WorkerState(StrEnum):
     """Whether a worker claims. `dead` is recorded by others."""
 
     ACTIVE = "active"
+    """Claims."""
     PAUSED = "paused"
+    """Claims nothing until resumed."""
     DRAINING = "draining"
+    """Finishes what it has, and leaves."""
     DEAD = "dead"
+    """Was lost, or has left."""
 
 
 class TaskSpec(Struct, gc=False, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -91,8 +98,11 @@ class Failure(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a run raised."""
 
     type: str
+    """The exception's class."""
     message: str
+    """What it said."""
     traceback: str = ""
+    """From the task's own first frame on."""
 
 
 class EndedBy(Struct, frozen=True):

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from dibs.client.app import Dibs
 from dibs.client.flow import group
+from dibs.client.options import Priority
 from dibs.client.take import take
 from dibs.client.task import Call
 from dibs.core.states import State
@@ -19,7 +20,18 @@ __all__ = ["LARGE", "SMALL", "Planned", "count_ends", "make_plan"]
 CUSTOMERS = 5
 LARGE, SMALL, FEW = "large tenant", "small tenant", 5
 
-PRIORITIES = ("low", "normal", "normal", "high", "normal", "low", "normal", "low", "normal", "critical")
+PRIORITIES: tuple[Priority, ...] = (
+    "low",
+    "normal",
+    "normal",
+    "high",
+    "normal",
+    "low",
+    "normal",
+    "low",
+    "normal",
+    "critical",
+)
 """Dealt out in turn: of ten tasks one is critical, one high, five normal, three low."""
 
 WORK = ("demo.send_mail", "demo.build_report", "demo.resize_image")

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from dibs.attempt.context import Context
-from dibs.attempt.outcome import describe
+from dibs.attempt.outcome import Snoozed, describe
 from dibs.client.app import Dibs
 from dibs.core.options import check_kind
 from dibs.core.task import LeasedTask, NewTask, with_spec
@@ -138,6 +138,9 @@ class OpenTelemetry:
         began = time.perf_counter()
         try:
             yield
+        except Snoozed:  # nothing is wrong with the task
+            span.set_attribute("dibs.task.stopped", "snoozed")
+            raise
         except BaseException as error:
             failure = stopped(span, ctx) if is_stopped(ctx, error) else failed(span, error)
             raise

@@ -10,9 +10,12 @@ from msgspec import Struct
 
 from dibs.core.codec import Signature
 from dibs.core.recurrence import Recurrence
-from dibs.core.retry import ExceptionTypes
-from dibs.core.settings import Defaults
+from dibs.core.retry import Backoff, ExceptionTypes
+from dibs.core.settings import Defaults, QueueSettings
 from dibs.core.task import NewTask
+
+Hook = Callable[[Any], Any]
+"""Called with the end of a task; plain or async."""
 
 
 class ExecutorKind(StrEnum):
@@ -40,6 +43,18 @@ class TaskDefinition(Struct, frozen=True, kw_only=True):
     memory_limit: int | None = None
     per: str | None = None
     """The parameter whose value is the partition."""
+    keep_result: bool = True
+    backoff: Backoff | None = None
+    on_success: Hook | None = None
+    on_failure: Hook | None = None
+
+
+class QueueDefinition(Struct, frozen=True, kw_only=True):
+    """What an app's code declares of one queue: the settings that are `given`; the others have their defaults."""
+
+    name: str
+    settings: QueueSettings
+    given: tuple[str, ...]
 
 
 class ScheduleDefinition(Struct, frozen=True, kw_only=True):

@@ -22,7 +22,7 @@ from dibs.observe.tracing import Tracing
 from dibs.runtime.breaker import Breaker
 from dibs.runtime.clock import Clock
 from dibs.runtime.coalesce import Coalescer
-from dibs.runtime.definition import ScheduleDefinition, TaskDefinition
+from dibs.runtime.definition import Hook, QueueDefinition, ScheduleDefinition, TaskDefinition
 from dibs.runtime.ids import IdMaker
 from dibs.runtime.instrument import instrumented
 from dibs.runtime.loop import LoopRunner
@@ -62,6 +62,9 @@ class Hub:
         self.new_id = IdMaker()
         self.definitions: dict[str, TaskDefinition] = {}
         self.schedules: dict[str, ScheduleDefinition] = {}
+        self.queues: dict[str, QueueDefinition] = {}
+        self.on_success: list[Hook] = []
+        self.on_failure: list[Hook] = []
         self.load_allowed: Callable[[], None] = lambda: None
         """Defines the functions of allowed modules; workers call it before they report the tasks that they know."""
         self.full_queues: dict[str, tuple[float, FullQueue]] = {}

@@ -23,9 +23,11 @@ class ManualClock:
         return f"<ManualClock at {self.time.isoformat()}>"
 
     def now(self) -> Instant:
+        """The app's present, in microseconds since the epoch."""
         return self._now
 
     def store_now(self) -> Instant | None:
+        """The store's, which is the same."""
         return self._now
 
     @property

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import Context as Variables
 from contextvars import ContextVar
 from queue import SimpleQueue
@@ -279,6 +279,9 @@ class InlineRun:
 
     def completes(self, settlement: Settlement) -> None:
         self.completion = settlement
+
+    def waiting(self, queue: str) -> AbstractContextManager[None]:
+        return nullcontext()  # there are no slots; what nothing will run is refused by `EndedSubscription`
 
     def _extend(self, by: int, fraction: float | None, message: str) -> None:
         extension = Extension(Lease(self.task.id, self.task.lease), by, fraction, message)

@@ -18,6 +18,7 @@ from msgspec import Struct, structs
 from dibs.attempt import outcome
 from dibs.attempt.context import CURRENT
 from dibs.attempt.execute import TaskRunner
+from dibs.attempt.hooks import call_hooks, end_of, hooks_for
 from dibs.attempt.payloads import keep_result
 from dibs.blobs.memory import MemoryBlobs
 from dibs.client.app import Dibs
@@ -43,6 +44,7 @@ from dibs.runtime.definition import TaskDefinition
 from dibs.runtime.hub import Hub
 from dibs.runtime.loop import LoopRunner
 from dibs.runtime.payloads import Payloads
+from dibs.runtime.queue_settings import declare_queues
 from dibs.testing.clock import ManualClock
 from dibs.testing.inline import DirectEnqueuer, InlineEngine, InlineRun, InlineRunner, borrowing, call_plain
 
@@ -68,7 +70,8 @@ class Sandbox:
     commits, so call `run_due` after it.
 
     Runs take the same decisions as in a worker: retries, delays, ends, history. `def` tasks run in the thread of the
-    test, process tasks too; timeouts count on the manual clock.
+    test, process tasks too, and so do hooks; timeouts count on the manual clock. Queues have the settings that the app
+    declares (`app.queue`).
 
     `reraise` gives the test the exceptions that tasks raise, after they are settled. `capabilities` are what the
     sandbox offers (None: whatever tasks require). `state` becomes `ctx.state`; by default the app's lifespan makes it.
@@ -131,6 +134,8 @@ class Sandbox:
         with ExitStack() as stack:
             stack.enter_context(borrowing(self._hub, inner))
             stack.callback(inner.runner.close, self._finish)
+            if self._hub.queues:
+                inner.runner.run(declare_queues(self._hub))
             self._open = stack.pop_all()
 
     def close(self) -> None:
@@ -272,8 +277,11 @@ class Sandbox:
             settlement = outcome.cancelled(task, reason)
         elif run.timed_out:
             settlement = outcome.timed_out(task, self.clock.now() - task.claimed_at)
-        await self._engine.settle([settlement], now=self.clock.now())
-        if error is not None and self.reraise:
+        settlement = outcome.with_backoff(task, definition, settlement)
+        (answer,) = await self._engine.settle([settlement], now=self.clock.now())
+        if answer.state is not None and (hooks := hooks_for(self._hub, definition, answer.state)):
+            await call_hooks(hooks, end_of(task, settlement, answer.state), call_plain)
+        if error is not None and self.reraise and settlement.outcome is not Outcome.SNOOZED:
             raise error
         record = self._engine.record(task.id)
         assert record is not None

@@ -23,9 +23,20 @@ The CLI, the server and `Dibs.worker()` import this package; it imports neither 
 """
 
 from dibs.attempt.context import Context
+from dibs.attempt.hooks import TaskEnd
 from dibs.attempt.middleware import Middleware, Next
 from dibs.worker.settings import WorkerSettings
 from dibs.worker.status import ExitCode, ExitReport, WorkerStats
 from dibs.worker.worker import Worker
 
-__all__ = ["Context", "ExitCode", "ExitReport", "Middleware", "Next", "Worker", "WorkerSettings", "WorkerStats"]
+__all__ = [
+    "Context",
+    "ExitCode",
+    "ExitReport",
+    "Middleware",
+    "Next",
+    "TaskEnd",
+    "Worker",
+    "WorkerSettings",
+    "WorkerStats",
+]

@@ -46,6 +46,10 @@ class Buffer:
     def __len__(self) -> int:
         return self._size
 
+    def serves(self, queue: str) -> bool:
+        """Whether tasks of this queue may come here."""
+        return queue in self._order
+
     def __iter__(self) -> Iterator[Run]:
         return (run for lane in self._lanes.values() for run in lane)
 

@@ -70,6 +70,7 @@ class Dispatcher:
     def accept(self, tasks: list[LeasedTask], claimed: float) -> None:
         """Take on what a claim gave, and start as much of it as there are slots for."""
         held, definitions, wake, time_out = self.held, self._hub.definitions, self._wake, self._stopper.time_out
+        hold = self.slots.hold
         runs: list[Run] = []
         for task in tasks:
             there = held.get(task.id)
@@ -77,7 +78,7 @@ class Dispatcher:
                 if there.task.lease == task.lease:
                     continue  # a repeated claim gives again what an earlier reply had given
                 self._stopper.stop(there, Stop.LOST)  # lost, and claimed again by this worker
-            run = held[task.id] = Run(task, definitions[task.name], claimed, wake, time_out)
+            run = held[task.id] = Run(task, definitions[task.name], claimed, wake, time_out, hold)
             runs.append(run)
         suspects = suspects_in(runs)
         if suspects and (put_off := to_put_off(suspects, held.values())):
@@ -132,7 +133,8 @@ class Dispatcher:
         if run.timer is not None:
             run.timer.cancel()
         if not run.settled:
-            self.settler.settle(run, settlement_of(run) if run.stop is Stop.TIMED_OUT else settlement)
+            settlement = settlement_of(run) if run.stop is Stop.TIMED_OUT else settlement
+            self.settler.settle(run, outcome.with_backoff(run.task, run.definition, settlement))
         if not run.in_thread:
             self._free(run)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -39,6 +40,8 @@ class Run:
     """Has the heartbeat look for news soon; from any thread."""
     time_out: Callable[[Run], None]
     """Stops this run; on the loop."""
+    hold: Callable[[Run, str], AbstractContextManager[None]] = lambda run, queue: nullcontext()
+    """Counts its slot as one that only waits for a task of some queue; on the loop."""
     span: Duration = field(init=False)
     valid_until: float = field(init=False)
     received: float = field(init=False, default_factory=time.monotonic)
@@ -99,3 +102,6 @@ class Run:
 
     def completes(self, settlement: Settlement) -> None:
         self.completing = True
+
+    def waiting(self, queue: str) -> AbstractContextManager[None]:
+        return self.hold(self, queue)

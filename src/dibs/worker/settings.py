@@ -33,15 +33,25 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     """
 
     queues: tuple[str, ...] = ()
+    """The queues to serve; empty: all queues of the app's tasks."""
     concurrency: int = 10
+    """Tasks that run at once."""
     capabilities: tuple[str, ...] = ()
+    """What it offers to tasks that require something; `host:NAME` is always offered."""
     reserve: Mapping[int, int] = {}
+    """Slots that are kept for urgent work, by effective priority."""
     in_order: bool = False
+    """Serve the queues strictly in turn, and don't merge them by priority."""
     name: str | None = None
+    """Unique among the workers of a store; None: host, process and a random part."""
     lease: float | None = None
+    """Seconds; None: what tasks and queues say."""
     shutdown_timeout: float = 30.0
+    """Seconds that running tasks may take to finish once it is asked to stop."""
     prefetch: bool = True
+    """Whether to claim a little more than there are free slots."""
     until_idle: bool = False
+    """Stop when nothing that it could run is waiting or running."""
 
     def __post_init__(self) -> None:
         check_number(self.concurrency, "concurrency", 1, 10_000)

@@ -14,6 +14,7 @@ from contextlib import suppress
 from contextvars import copy_context
 
 from dibs.attempt import outcome
+from dibs.attempt.hooks import call_hooks, end_of, hooks_for
 from dibs.core.task import Outcome, Settlement
 from dibs.core.times import SECOND
 from dibs.engines.values import PartlyAnswered, SettleAnswer, SettleOutcome
@@ -53,6 +54,7 @@ class Settler:
         changed: Callable[[], None],
     ) -> None:
         """`due_in` is called with the seconds until a task is due again, `changed` when no run is `held` any more."""
+        self._hub = hub
         self._engine = hub.engine
         self._clock = hub.clock
         self._health = health
@@ -66,6 +68,7 @@ class Settler:
         self._under_way = 0
         self._flushing: asyncio.Task[None] | None = None
         self._alone: set[asyncio.Task[None]] = set()
+        self._hooks: set[asyncio.Task[None]] = set()
         self._backoff = Backoff()
         self._logs_all = logs_all_runs()
         self._loop = asyncio.get_running_loop()
@@ -97,9 +100,9 @@ class Settler:
                 self._flushing = self._loop.create_task(self._flush(), context=self._variables.copy())
 
     async def drained(self, timeout: float) -> bool:
-        """Wait until everything has been answered; False if that took too long."""
+        """Wait until everything has been answered, and the hooks have ended; False if that took too long."""
         until = self._loop.time() + timeout
-        while left := self._alone | ({self._flushing} if self._flushing is not None else set()):
+        while left := self._alone | self._hooks | ({self._flushing} if self._flushing is not None else set()):
             _, pending = await asyncio.wait(left, timeout=max(0.0, until - self._loop.time()))
             if pending:
                 return False
@@ -108,7 +111,7 @@ class Settler:
     def abandon(self) -> int:
         """Stop trying; the leases will end by themselves. Returns how many settlements were not delivered."""
         lost = len(self)
-        for task in (*self._alone, *([] if self._flushing is None else [self._flushing])):
+        for task in (*self._alone, *self._hooks, *([] if self._flushing is None else [self._flushing])):
             task.cancel()
         return lost
 
@@ -184,6 +187,11 @@ class Settler:
         if settlement.outcome is not Outcome.COMPLETED or self._logs_all:
             with suppress(Exception):  # of a log handler: it must not cost the other runs of a batch their counts
                 log_end(run, settlement, answer)
+        if answer.state is not None and (hooks := hooks_for(self._hub, run.definition, answer.state)):
+            calls = call_hooks(hooks, end_of(run.task, settlement, answer.state))
+            hook = self._loop.create_task(calls, context=self._variables.copy())
+            self._hooks.add(hook)
+            hook.add_done_callback(self._hooks.discard)
 
     def _refused(self, run: Run, settlement: Settlement) -> None:
         self.counters.refused += 1

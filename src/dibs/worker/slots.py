@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+from dibs.errors import WrongThread
 from dibs.worker.buffer import Buffer
 from dibs.worker.run import Run
 from dibs.worker.settings import WorkerSettings
@@ -23,6 +27,8 @@ class Slots:
         self._ceilings = settings.ceilings()
         self.count = settings.concurrency
         self._live: set[Run] = set()
+        self._waiting: Counter[Run] = Counter()
+        """Runs that only wait for tasks which this worker may have to run."""
         self.busy = 0
         self.leaked = 0
         """Slots of runs that were stopped and go on."""
@@ -59,6 +65,25 @@ class Slots:
         self.busy -= 1
         if self._ceilings:
             self._count_levels(run, -1)
+
+    @contextmanager
+    def hold(self, run: Run, queue: str) -> Iterator[None]:
+        """Count the run's slot as one that only waits for a task of this queue; refuse if no other would be left."""
+        if run not in self._live or not self.buffer.serves(queue):
+            yield
+            return
+        if len(self._waiting.keys() | {run}) >= self.count - self.leaked:
+            raise WrongThread(
+                f"every slot of this worker ({self.count}) would wait for another task, so none would be left to run "
+                "it: enqueue a follow-up instead (chain, or using(after=…)), or give the worker more concurrency."
+            )
+        self._waiting[run] += 1
+        try:
+            yield
+        finally:
+            self._waiting[run] -= 1
+            if not self._waiting[run]:
+                del self._waiting[run]
 
     def leak(self, run: Run) -> None:
         """Count the slot of a run that does not end as lost until it ends."""

@@ -71,7 +71,7 @@ class Stopper:
             )
             self._slots.leak(run)
             if not run.settled and not run.completing:
-                self._settler.settle(run, settlement_of(run))
+                self._settler.settle(run, outcome.with_backoff(task, run.definition, settlement_of(run)))
             self._changed()
 
 

@@ -79,9 +79,8 @@ class Worker:
         with self._lock:
             if self._future is not None and not self._future.done():
                 return self
+            self._refuse_own_loop()
             runner = self.hub.runner
-            if asyncio._get_running_loop() is runner.loop:
-                raise WrongThread("start() on Dibs's own loop would wait for itself: await worker.run() there.")
             runner.serve()
             self._ready.clear()
             self._works = False
@@ -92,6 +91,10 @@ class Worker:
             if not self._works:
                 self._future.result()
         return self
+
+    def _refuse_own_loop(self) -> None:
+        if asyncio._get_running_loop() is self.hub.runner.loop:
+            raise WrongThread("start() on Dibs's own loop would wait for itself: await worker.run() there.")
 
     def stop(self, timeout: float | None = 30.0, wait: bool = True) -> ExitReport | None:
         """Stop a worker that `start` has started; None if there is none, or if it was not waited for."""
@@ -130,3 +133,11 @@ class Worker:
 
     def __exit__(self, *_: object) -> None:
         self.stop(timeout=None)
+
+    async def __aenter__(self) -> Worker:
+        """Start without blocking your loop: ``async with app.worker(): …``."""
+        self._refuse_own_loop()
+        return await asyncio.to_thread(self.start)
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.to_thread(self.stop, None)

@@ -8,6 +8,7 @@ from typing import assert_type
 from dibs import Call, Context, Dibs, Handle, chain, group, take
 from dibs.client.dependencies import Link
 from dibs.client.flow import Chain, Group
+from dibs.worker import TaskEnd
 
 app = Dibs("memory://")
 
@@ -44,6 +45,9 @@ assert_type(with_context.enqueue(number=1), Handle[float])
 assert_type(with_both.enqueue("ada", subject="Hi"), Handle[None])
 assert_type(plain.call(1), Call[str])
 assert_type(coroutine.enqueue(1).result(timeout=5), list[int])
+assert_type(plain(1), str)
+assert_type(with_context(1), float)
+assert_type(plain.using(priority="high")(1), str)
 app.enqueue(plain, 1, text="x")
 app.enqueue(unmarked, 1)
 app.enqueue_many([plain.call(1), with_both.call("ada", subject="Hi")])
@@ -94,7 +98,37 @@ app.schedules.set("early", scheduled.using(priority=90), cron="0 6 * * *", kwarg
 app.queues.set("mail", per_task={"send": 3, "report": {"rate": 5}}, per_partition=1, fair=True, weights={"acme": 2})
 
 
+app.queue("mail", policy="tiers", max_concurrent=3)
+app.remote("mail.send", queue="mail").using(priority="low").enqueue(to="ada")
+app.schedule("@daily")(plain)
+
+
+@app.on_success
+@app.on_failure
+def tell(end: TaskEnd) -> None: ...
+
+
+@app.task(executor="process", keep_result=False, on_failure=tell, backoff=[1, timedelta(minutes=1)])
+def careful(number: int) -> None: ...
+
+
+@app.task(backoff=lambda attempt: 2.0**attempt)
+def patient(ctx: Context) -> int:
+    ctx.snooze(60)
+
+
+def wait(attempt: int, error: BaseException) -> float:
+    return attempt if isinstance(error, OSError) else 0
+
+
+app.task(backoff=wait)(unmarked)
+
+
 async def use() -> None:
+    assert_type(await coroutine(1), list[int])
+    assert_type(await with_both("ada", subject="Hi"), None)
+    async with app.worker() as worker:
+        worker.stats()
     assert_type(await plain.aenqueue(1), Handle[str])
     assert_type(await with_both.aenqueue("ada", subject="Hi"), Handle[None])
     assert_type(await (await coroutine.aenqueue(1)), list[int])

@@ -42,6 +42,17 @@ with_both.enqueue("ada")  # wrong: the subject is missing
 with_both.call(5, subject="Hi")  # wrong: not a text
 app.enqueue(unmarked, "one")  # wrong: not a number
 app.task(queu="mail")  # wrong: no such option
+app.task(executor="threads")  # wrong: no such executor
+app.task(backoff="often")  # wrong: a list or a function
+app.task(keep_result="no")  # wrong: true or false
+plain.using(priority="hihg")  # wrong: no such name
+plain("one")  # wrong: not a number
+with_context("one")  # wrong: not a number
+app.queues.set("mail", policy="tires")  # wrong: no such policy
+app.queue("mail", polcy="tiers")  # wrong: no such setting
+app.schedule("@daily", catch_up="al")  # wrong: skip, one or all
+app.schedule(every=60, overlap="skp")  # wrong: allow or skip
+plain.delay(1)  # wrong: a task has no such method
 app.queues.set("mail", agin=5)  # wrong: no such setting
 app.queues.set("mail", fair="yes")  # wrong: true or false
 app.schedule(evry=60)  # wrong: no such option
@@ -63,7 +74,9 @@ number: int = app.enqueue_workflow(text)[text].result()  # wrong: it gives a tex
 
 
 async def use() -> None:
+    nothing: int = coroutine(1)  # wrong: a coroutine
+    items: str = await coroutine(1)  # wrong: it gives a list
     await plain.aenqueue("one")  # wrong: not a number
     await with_both.aenqueue("ada", "Hi")  # wrong: by name only
     text: str = await (await coroutine.aenqueue(1))  # wrong: it gives a list
-    del text
+    del text, nothing, items

@@ -47,7 +47,7 @@ async def pid_and_state(ctx: Context) -> tuple[int, int, int]:
 
 
 @app.task(executor="process")
-def bracketed() -> str:
+def bracketed() -> Any:
     return "inside"
 
 

@@ -32,6 +32,8 @@ Fields = dict[str, Any]
 
 EDITED = ("priority", "due_at", "deadline", "expires_at", "metadata")
 LONGEST_ARGUMENTS = 200
+UNSAID = ("version", "declared")
+"""Fields of a queue's settings that are none."""
 """Characters of a schedule's arguments that are kept."""
 
 
@@ -93,7 +95,7 @@ def target(ids: Sequence[str]) -> str:
 
 
 def settings_fields(settings: QueueSettings) -> Fields:
-    names = [name for name in QueueSettings.__struct_fields__ if name != "version"]
+    names = [name for name in QueueSettings.__struct_fields__ if name not in UNSAID]
     return {name: to_builtins(getattr(settings, name)) for name in names}
 
 
@@ -103,7 +105,7 @@ def settings_changed(old: QueueSettings, new: QueueSettings) -> tuple[Fields, Fi
 
 def changes_text(old: QueueSettings, new: QueueSettings) -> str:
     """How the audit log describes a change of a queue's settings."""
-    names = [name for name in QueueSettings.__struct_fields__ if name != "version"]
+    names = [name for name in QueueSettings.__struct_fields__ if name not in UNSAID]
     return ", ".join(f"{n}={getattr(new, n)}" for n in names if getattr(new, n) != getattr(old, n))
 
 

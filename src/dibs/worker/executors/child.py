@@ -79,6 +79,14 @@ class ChildLink:
     def completes(self, settlement: Settlement) -> None:
         self._send(protocol.Completing())
 
+    @contextmanager
+    def waiting(self, queue: str) -> Iterator[None]:
+        self._send(protocol.Waiting(queue, True))
+        try:
+            yield
+        finally:
+            self._send(protocol.Waiting(queue, False))
+
 
 class Child:
     """Runs what arrives until the socket ends."""

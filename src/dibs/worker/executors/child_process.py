@@ -13,7 +13,7 @@ import signal
 import socket
 import threading
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
 from dibs.core.task import Failure
@@ -93,6 +93,7 @@ class ChildProcess:
         """Run one task, passing on what it reports."""
         self._writer.write(protocol.frame(start))
         notifier = self._loop.create_task(self._tell_extensions(run))
+        waits: list[tuple[str, ExitStack]] = []
         try:
             while True:
                 message = await self._receive()
@@ -105,10 +106,20 @@ class ChildProcess:
                         run.keep(message.seconds)
                     case protocol.Completing():
                         run.completing = True
+                    case protocol.Waiting(queue, begins):
+                        if begins:  # refused if it would deadlock: then this run fails, and its process ends
+                            held = ExitStack()
+                            held.enter_context(run.waiting(queue))
+                            waits.append((queue, held))
+                        else:
+                            place = next(n for n, (name, _) in enumerate(waits) if name == queue)
+                            waits.pop(place)[1].close()
                     case protocol.Ready():
                         raise AssertionError("a child is ready once")
         finally:
             notifier.cancel()
+            for _, held in waits:
+                held.close()
 
     async def _tell_extensions(self, run: Run) -> None:
         """Tell the child whenever its lease has been extended."""

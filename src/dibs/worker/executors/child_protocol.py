@@ -47,6 +47,13 @@ class Completing(Struct, tag="completing", frozen=True):
     """The task's completion is in a transaction of its own."""
 
 
+class Waiting(Struct, tag="waiting", frozen=True):
+    """The task begins to wait for a task of this queue, or no longer does."""
+
+    queue: str
+    begins: bool
+
+
 class Ended(Struct, tag="ended", frozen=True):
     """The task completed or failed; `spoiled`: this child should not run another one."""
 
@@ -55,7 +62,7 @@ class Ended(Struct, tag="ended", frozen=True):
 
 
 ToChild = Start | Kept
-FromChild = Ready | Progress | Keep | Completing | Ended
+FromChild = Ready | Progress | Keep | Completing | Waiting | Ended
 
 to_child: msgspec.msgpack.Decoder[ToChild] = msgspec.msgpack.Decoder(ToChild)
 from_child: msgspec.msgpack.Decoder[FromChild] = msgspec.msgpack.Decoder(FromChild)

@@ -2,6 +2,9 @@
 
 The worker that started last decides: when it starts, it writes its schedules as they are in its code. Later it only
 confirms those that are unchanged, and leaves alone what a newer deployment or an operator has changed or removed.
+
+Settings of queues that the code declares are written at the same moment, once per start, and only those that have
+changed in the code since they were last written: what an operator has set stays.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from dibs.errors import NotAllowed, StoreError
 from dibs.runtime.definition import ScheduleDefinition
 from dibs.runtime.environment import actor
 from dibs.runtime.hub import Hub
+from dibs.runtime.queue_settings import declare_queues
 from dibs.worker.health import Backoff, StoreHealth
 from dibs.worker.service import Service, listen, wait_for
 
@@ -66,7 +70,7 @@ class Scheduler(Service):
 
     async def begin(self) -> None:
         """Declare before the worker is ready. If the store fails, `run` tries again."""
-        if self._hub.schedules:
+        if self._hub.schedules or self._hub.queues:
             with suppress(StoreError):
                 await self._declare_if_allowed()
 
@@ -89,7 +93,7 @@ class Scheduler(Service):
     async def turn(self) -> float:
         """Do what is due now; returns the seconds until more is."""
         nap = LONGEST_NAP
-        if self._hub.schedules:
+        if self._hub.schedules or self._hub.queues:
             if time.monotonic() >= self._confirm_at:
                 await self._declare_if_allowed()
             nap = min(nap, self._confirm_at - time.monotonic())
@@ -126,12 +130,15 @@ class Scheduler(Service):
             await self._declare()
         except NotAllowed as error:
             if not self._was_refused:
-                log.warning("The schedules of this app are not declared: %s", error)
+                log.warning("The schedules and queues of this app are not declared: %s", error)
             self._was_refused = True
             self._confirm_at = time.monotonic() + CONFIRM_EVERY
 
     async def _declare(self) -> None:
         """Write what the code declares; the second time and later, only confirm it."""
+        if self._hub.queues and not self._declared:
+            with self._health.asking("declare queues"):
+                await declare_queues(self._hub)
         with self._health.asking("look for schedules"):
             stored = {record.name: record for record in await self._engine.schedules()}
         fresh_since = self._hub.clock.now() - FRESH
