@@ -174,7 +174,8 @@ def sizes() -> list[list[str]]:
 
 def settings_page() -> str:
     queue, worker = QueueSettings(), WorkerSettings()
-    names = [name for name in QueueSettings.__struct_fields__ if name not in ("version", "defaults")]
+    names = [name for name in QueueSettings.__struct_fields__ if name in QUEUE]
+    assert set(QueueSettings.__struct_fields__) - set(names) <= {"version", "defaults", "declared"}
     own = [[f"`{name}`", QUEUE[name], default(name, getattr(queue, name)), limits(name)] for name in names]
     shared = [[f"`{name}`", TASK[name], default(name, getattr(FALLBACK, name)), limits(name)] for name in TASK]
     assert set(TASK) == SHARED
@@ -204,7 +205,7 @@ def settings_page() -> str:
         "`prefetch`, `app.worker(…)` takes the marked ones.\n\n"
         f"{table(['name', 'meaning', 'default', '`app.worker`'], fields)}\n"
         "## Of the app, a task and a schedule\n\n"
-        "Besides those above; the docstrings explain them. A store URL has options of its own "
+        "Besides those above; [the API](api/tasks.md) explains them. A store URL has options of its own "
         "([PostgreSQL](../guides/postgresql.md#the-url), [Redis](../guides/redis.md#the-url)).\n\n"
         f"{table(['function', 'options'], functions())}\n"
         "## How much at once\n\n"

@@ -106,6 +106,11 @@ def test_the_links_of_a_guide_lead_somewhere(guide: Path) -> None:
         assert not anchor or anchor in anchors(file), f"{guide.name}: {target}#{anchor}"
 
 
+def test_the_index_names_every_guide() -> None:
+    named = {target for target, _ in LINK.findall((GUIDES / "README.md").read_text())}
+    assert {file.name for file in FILES} - {"README.md"} <= named
+
+
 def anchors(file: Path) -> set[str]:
     """The headings of a page in the form in which links name them."""
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in HEADING.findall(file.read_text())}
