@@ -18,7 +18,7 @@ from typing import Any, get_args
 
 from dibs import Call, Context, Dibs, Filter, Handle, Permanent, Retry, State, Task, chain, group, take
 from dibs.client.consumer import Consumer
-from dibs.client.events import EventFeed
+from dibs.client.events import EventFeed, EventInfo
 from dibs.client.flow import Chain, Group
 from dibs.client.info import TaskInfo
 from dibs.client.options import CallOptions, RecurrenceOptions, SharedOptions, TaskOptions
@@ -98,7 +98,7 @@ PAGES = (
         "app",
         "The app",
         "`from dibs import Dibs`. Methods that talk to the store have an async twin that begins with `a`.",
-        (Dibs, Consumer, EventFeed, QueueStats, PayloadCodec),
+        (Dibs, Consumer, EventFeed, EventInfo, QueueStats, PayloadCodec),
         ("configuration", "middleware-and-lifespan", "own-loop", "events"),
     ),
     Page(
