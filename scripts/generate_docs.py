@@ -174,8 +174,7 @@ def sizes() -> list[list[str]]:
 
 def settings_page() -> str:
     queue, worker = QueueSettings(), WorkerSettings()
-    names = [name for name in QueueSettings.__struct_fields__ if name in QUEUE]
-    assert set(QueueSettings.__struct_fields__) - set(names) <= {"version", "defaults", "declared"}
+    names = [name for name in QueueSettings.__struct_fields__ if name not in ("version", "defaults", "declared")]
     own = [[f"`{name}`", QUEUE[name], default(name, getattr(queue, name)), limits(name)] for name in names]
     shared = [[f"`{name}`", TASK[name], default(name, getattr(FALLBACK, name)), limits(name)] for name in TASK]
     assert set(TASK) == SHARED
