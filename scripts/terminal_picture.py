@@ -1,6 +1,7 @@
 """Draw `docs/terminal.svg`, the picture in the README: commands that are really run, in a terminal of 80 columns.
 
-`python scripts/terminal_picture.py` draws it again. It works in a folder of its own, and takes a few seconds.
+`python scripts/terminal_picture.py` draws it again; a path after it draws into another file. It works in a folder of its own, and
+takes a few seconds.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def in_terminal(command: str) -> str:
     return "\n".join(line for line in lines if "Looking" not in line).rstrip()  # it is wiped off when it has looked
 
 
-def main() -> None:
+def main(picture: Path) -> None:
     logging.disable()  # two tasks fail on purpose
     console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True)
     with tempfile.TemporaryDirectory() as folder:
@@ -88,8 +89,8 @@ def main() -> None:
             console.print(Text("$ ", style="bold green") + Text(command, style="bold"))
             console.print(Text.from_ansi(in_terminal(command)), end="\n\n", soft_wrap=True)
         os.chdir("/")
-    PICTURE.write_text(console.export_svg(title="dibs", unique_id="dibs"))
+    picture.write_text(console.export_svg(title="dibs", unique_id="dibs"))
 
 
 if __name__ == "__main__":
-    main()
+    main(Path(sys.argv[1]).resolve() if sys.argv[1:] else PICTURE)

@@ -70,6 +70,15 @@ def test_the_generated_pages_are_current() -> None:
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
+def test_the_picture_in_the_readme_can_be_drawn_again(tmp_path: Path) -> None:
+    picture = tmp_path / "terminal.svg"
+    command = [sys.executable, str(ROOT / "scripts" / "terminal_picture.py"), str(picture)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    for shown in ("dead&#160;list", "is&#160;not&#160;an&#160;address", "No&#160;worker&#160;serves"):
+        assert shown in picture.read_text()
+
+
 @pytest.fixture
 def api_page(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(ROOT / "scripts"))
