@@ -1,7 +1,7 @@
 """Draw `docs/terminal.svg`, the picture in the README: commands that are really run, in a terminal of 80 columns.
 
-`python scripts/terminal_picture.py` draws it again; a path after it draws into another file. It works in a folder of its own, and
-takes a few seconds.
+`python scripts/terminal_picture.py` draws it again; a path after it draws into another file. It works in a
+folder of its own, and takes a few seconds.
 """
 
 from __future__ import annotations
