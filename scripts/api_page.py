@@ -141,7 +141,7 @@ PAGES = (
     Page(
         "testing",
         "Testing",
-        "`from dibs.testing import Sandbox, ManualClock`. The pytest plugin has the fixture `dibs_sandbox`.",
+        "`from dibs.testing import Sandbox, ManualClock`. The fixtures `dibs_sandbox` and `dibs_clock` need no configuration.",
         (Sandbox, ManualClock),
         ("testing",),
     ),
