@@ -141,7 +141,7 @@ PAGES = (
     Page(
         "testing",
         "Testing",
-        "`from dibs.testing import Sandbox, ManualClock`. The fixtures `dibs_sandbox` and `dibs_clock` need no configuration.",
+        "`from dibs.testing import Sandbox, ManualClock`. Fixtures: `dibs_sandbox`, `dibs_clock`.",
         (Sandbox, ManualClock),
         ("testing",),
     ),
