@@ -1,5 +1,5 @@
-"""Write the pages of the docs that the code knows best: settings, states, errors, events, metrics, the port, the
-commands, and the diagram in the concepts.
+"""Write the pages of the docs that the code knows best: the Python API, settings, states, errors, events, metrics, the
+port, the commands, and the diagram in the concepts.
 
 `python scripts/generate_docs.py` writes them; with `--check` it only says which are not up to date.
 """
@@ -10,6 +10,8 @@ import inspect
 import sys
 from pathlib import Path
 
+from api_page import api_pages
+from api_words import WORDS
 from cli_page import cli_page
 from port_page import port_sections
 
@@ -202,7 +204,7 @@ def settings_page() -> str:
         "`prefetch`, `app.worker(…)` takes the marked ones.\n\n"
         f"{table(['name', 'meaning', 'default', '`app.worker`'], fields)}\n"
         "## Of the app, a task and a schedule\n\n"
-        "Besides those above; the docstrings explain them. A store URL has options of its own "
+        "Besides those above; [the API](api/tasks.md) explains them. A store URL has options of its own "
         "([PostgreSQL](../guides/postgresql.md#the-url), [Redis](../guides/redis.md#the-url)).\n\n"
         f"{table(['function', 'options'], functions())}\n"
         "## How much at once\n\n"
@@ -306,6 +308,23 @@ def port_page() -> str:
     )
 
 
+def api_words() -> dict[str, str]:
+    """What these pages say of options is said of the same options there."""
+    told = {
+        "CallOptions": CALL,
+        "SharedOptions": TASK,
+        "QueueChanges": QUEUE,
+        "WorkerSettings": WORKER,
+    }
+    options = {
+        f"{name}.{option}": TASK.get(option, words) if words == "see above" else words
+        for name, table in told.items()
+        for option, words in table.items()
+    }
+    sentences = {name: f"{words[0].upper()}{words[1:]}.".replace("../", "../../") for name, words in options.items()}
+    return {**WORDS, **sentences}
+
+
 def diagram() -> str:
     return f"```mermaid\n{mermaid()}```\n"
 
@@ -330,6 +349,7 @@ def pages() -> dict[Path, str]:
         reference / "port.md": port_page(),
         reference / "cli.md": cli_page(),
         concept: with_diagram(concept.read_text()),
+        **{reference / "api" / name: text for name, text in api_pages(NOTE, api_words()).items()},
     }
 
 

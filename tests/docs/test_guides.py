@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -22,9 +23,12 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#:]+)(?:#([^)]*))?\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
-FAIL_ON_PURPOSE = ("events", "large-payloads", "own-loop", "retries-and-failures")
+FAIL_ON_PURPOSE = ("events", "large-payloads", "middleware-and-lifespan", "own-loop", "retries-and-failures")
 """Guides with tasks that fail or are lost, which is logged."""
 LOGGED = re.compile(r"^\S+ [0-9a-f-]{36} (failed|timed out|is dead|was taken back)", re.MULTILINE)
+
+FRAMEWORKS = ("fastapi", "flask")
+"""What some guides import, and Dibs does not."""
 
 guides = pytest.mark.parametrize("guide", FILES, ids=lambda file: file.stem)
 
@@ -60,6 +64,9 @@ def run(directory: Path, *command: str, **variables: str) -> subprocess.Complete
 @pytest.mark.parametrize("guide", [file for file in FILES if as_program(file)], ids=lambda file: file.stem)
 def test_the_python_of_a_guide_runs(guide: Path, tmp_path: Path) -> None:
     program = as_program(guide)
+    missing = [each for each in FRAMEWORKS if f"from {each} import" in program and find_spec(each) is None]
+    if missing:
+        pytest.skip(f"needs {', '.join(missing)}")
     file = tmp_path / "guide.py"
     file.write_text(program)
     variables = {"DATABASE_URL": server_url()} if "DATABASE_URL" in program else {}
@@ -97,6 +104,11 @@ def test_the_links_of_a_guide_lead_somewhere(guide: Path) -> None:
         file = guide.parent / target
         assert file.exists(), f"{guide.name}: {target}"
         assert not anchor or anchor in anchors(file), f"{guide.name}: {target}#{anchor}"
+
+
+def test_the_index_names_every_guide() -> None:
+    named = {target for target, _ in LINK.findall((GUIDES / "README.md").read_text())}
+    assert {file.name for file in FILES} - {"README.md"} <= named
 
 
 def anchors(file: Path) -> set[str]:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+
+import dibs
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -64,3 +68,40 @@ def test_the_generated_pages_are_current() -> None:
     command = [sys.executable, str(ROOT / "scripts" / "generate_docs.py"), "--check"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_the_picture_in_the_readme_can_be_drawn_again(tmp_path: Path) -> None:
+    picture = tmp_path / "terminal.svg"
+    command = [sys.executable, str(ROOT / "scripts" / "terminal_picture.py"), str(picture)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    for shown in ("dead&#160;list", "is&#160;not&#160;an&#160;address", "No&#160;worker&#160;serves"):
+        assert shown in picture.read_text()
+
+
+@pytest.fixture
+def api_page(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    return import_module("api_page")
+
+
+def test_the_api_pages_explain_every_member(api_page: ModuleType) -> None:
+    assert api_page.wordless(import_module("generate_docs").api_words()) == []
+
+
+def test_the_api_pages_have_every_public_name(api_page: ModuleType) -> None:
+    text = "\n".join(page.read_text() for page in (ROOT / "docs" / "reference" / "api").glob("*.md"))
+    names = set(dibs.__all__) - {"__version__", "DibsError"}  # errors have a page of their own
+    assert [name for name in sorted(names) if f"\n## `{name}`\n" not in text] == []
+
+
+def test_the_words_for_the_api_pages_are_used(api_page: ModuleType) -> None:
+    known = {
+        f"{thing.__name__}.{each.name}"
+        for things in api_page.explained().values()
+        for thing in things
+        if isinstance(thing, type)
+        for each in api_page.members(thing)
+    }
+    words = import_module("api_words").WORDS
+    assert [name for name in words if "." in name and name not in known and not name.startswith("TaskEnd.")] == []
