@@ -145,3 +145,13 @@ def test_help_without_a_command_is_whole(cli: Cli, words: tuple[str, ...]) -> No
     answer = cli(*words)
     assert "…" not in answer.err
     assert answer.err.rstrip("\n") == cli(*words, "--help").out.rstrip("\n")
+
+
+def test_an_app_that_runs_its_worker_when_it_is_imported_is_refused(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs_at_once.py").write_text(
+        f"from dibs import Dibs\napp = Dibs('sqlite:///{tmp_path}/tasks.db')\nwith app.worker():\n    pass\n"
+    )
+    cli("worker", "runs_at_once:app", "--until-idle").refused(1, "importing runs_at_once runs a worker", "__main__")

@@ -164,6 +164,13 @@ def test_replay_and_purge_the_dead(cli: Cli, shop: Dibs) -> None:
     cli("tasks", "replay", kept).refused(6, "not dead")
 
 
+def test_what_was_done_is_told_though_another_task_is_unknown(cli: Cli, shop: Dibs) -> None:
+    first, second = enqueue(shop, "shop.send", 2, to="ada")
+    told = cli("tasks", "cancel", first, "nowhere", second)
+    assert (told.code, told.out) == (6, f"{first} cancelled\n")
+    assert shop.tasks.get(second).state == "pending"
+
+
 def test_watch_follows_to_the_end(cli: Cli, shop: Dibs) -> None:
     (good,) = enqueue(shop, "shop.steps", count=3)
     (bad,) = enqueue(shop, "shop.refused")

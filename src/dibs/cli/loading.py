@@ -87,7 +87,7 @@ def load_app(spec: str) -> Dibs:
     put_here_on_path()
     module = load_module(module_name, spec)
     if not attribute:
-        return only_app(module, module_name)
+        return unused(only_app(module, module_name), module_name)
     found: object = module
     for name in attribute.split("."):
         if not hasattr(found, name):
@@ -99,7 +99,17 @@ def load_app(spec: str) -> Dibs:
         raise InvalidOption(
             f"{shown(spec)} is {with_article(type(found).__name__)}, not a Dibs app.{apps_hint(module)}"
         )
-    return found
+    return unused(found, module_name)
+
+
+def unused(app: Dibs, module: str) -> Dibs:
+    """An app that is as it was made: what its module does with it at each import would be done by each command."""
+    if app.hub.runner.is_serving or app.hub.runner.is_closed:
+        raise AppFailed(
+            f"importing {module} runs a worker of its app, or closes it: put what only `python {module}.py` should do "
+            'below `if __name__ == "__main__":`.'
+        )
+    return app
 
 
 def put_here_on_path() -> None:

@@ -28,7 +28,7 @@ from dibs.client.app import Dibs
 from dibs.client.tasks import Acted, Cancelled, Count, Filter
 from dibs.core.options import PAGE_LIMIT, as_number, check_number
 from dibs.core.states import State
-from dibs.errors import InvalidOption
+from dibs.errors import DibsError, InvalidOption
 from dibs.terminal import emit, note, say
 
 __all__ = ["act", "tasks", "tell_all"]
@@ -195,12 +195,21 @@ def act(app: Dibs, verb: str, task_ids: tuple[str, ...], given: dict[str, Any], 
 
 
 def act_on_each(verb: str, task_ids: tuple[str, ...], one: Callable[[str], bool | Cancelled], as_json: bool) -> int:
-    answers = {task_id: one(task_id) for task_id in task_ids}
-    if as_json:
+    """What was done is told, also if one of the tasks can't be found."""
+    answers: dict[str, bool | Cancelled] = {}
+    problem: DibsError | None = None
+    for task_id in dict.fromkeys(task_ids):
+        try:
+            answers[task_id] = one(task_id)
+        except DibsError as error:
+            problem = error
+            break
+        if not as_json:
+            say(f"{task_id} {answer_text(verb, answers[task_id])}")
+    if as_json and (answers or problem is None):
         emit([answer_data(task_id, answer) for task_id, answer in answers.items()])
-        return ExitCode.OK
-    for task_id, answer in answers.items():
-        say(f"{task_id} {answer_text(verb, answer)}")
+    if problem is not None:
+        raise problem
     return ExitCode.OK
 
 
