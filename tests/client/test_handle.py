@@ -6,6 +6,7 @@ import asyncio
 import threading
 import traceback
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -455,3 +456,24 @@ def test_a_handle_reads_no_queues(still: Dibs) -> None:
     assert handle.refresh().effective_priority is None
     assert still.handle(handle.id).info == handle.info
     assert still.tasks.get(handle.id).effective_priority == 50.0
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("get", r"a Handle has no 'get': write handle.result\(timeout=…\)"),
+        ("status", r"write handle.refresh\(\).state"),
+        ("ready", r"write handle.refresh\(\).state"),
+        ("revoke", r"write handle.cancel\(\)"),
+        ("frobnicate", "a Handle has no 'frobnicate'$"),
+    ],
+)
+def test_what_other_libraries_call_it_says_what_to_write(still: Dibs, name: str, words: str) -> None:
+    @still.task
+    def work() -> None: ...
+
+    handle = work.enqueue()
+    with pytest.raises(AttributeError, match=words):
+        getattr(handle, name)
+    assert not hasattr(handle, name)
+    assert copy(handle).id == handle.id

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from dibs import Context, Dibs, Filter, State
+from dibs.client.elsewhere import OF_OPTIONS
 from dibs.core.task import TaskRecord
 from dibs.errors import IdempotencyConflict, InvalidOption, RateLimited
 from dibs.testing import ManualClock
@@ -90,6 +92,38 @@ def test_what_makes_no_sense_is_refused(app: Dibs, options: Mapping[str, Any], w
 def test_an_unknown_option_is_refused_at_once(app: Dibs, call: Any, words: str) -> None:
     with pytest.raises(InvalidOption, match=words):
         call(app, {"evrey": 60})
+
+
+def test_an_option_that_is_called_otherwise_elsewhere_says_what_to_write(app: Dibs) -> None:
+    @app.task
+    def work() -> None: ...
+
+    doors: dict[str, Callable[..., Any]] = {"a task": app.task, "using()": work.using}
+    for where, door in doors.items():
+        for name, advice in OF_OPTIONS.items():
+            with pytest.raises(InvalidOption) as caught:
+                door(**{name: 5})
+            assert str(caught.value) == f"{where} has no option {name!r}: {advice}."
+
+
+@pytest.mark.parametrize(
+    ("door", "options", "words"),
+    [
+        ("task", {"time_limit": 60}, "a task has no option 'time_limit': write timeout=seconds."),
+        ("task", {"expires": 60}, "a task has no option 'expires': it is one of each call, write .using(expires=…)."),
+        ("schedule", {"queue": "mail"}, "it comes with the task, write task.using(queue=…)."),
+        ("schedule", {"priority": 70}, "it comes with the task, write task.using(priority=…)."),
+        ("schedule", {"expires": 60}, "it comes with the task, write task.using(expires=…)."),
+        ("remote", {"priority": 70}, "app.remote() has no option 'priority': write .using(priority=…) behind it."),
+        ("remote", {"queeu": "mail"}, "app.remote() has no option 'queeu'. Did you mean 'queue'?"),
+    ],
+)
+def test_an_option_in_the_wrong_place_says_where_it_belongs(
+    app: Dibs, door: str, options: Mapping[str, Any], words: str
+) -> None:
+    given = ("shop.send",) if door == "remote" else ()
+    with pytest.raises(InvalidOption, match=re.escape(words)):
+        getattr(app, door)(*given, **options)
 
 
 def test_partitions_and_tenants(app: Dibs) -> None:

@@ -232,6 +232,31 @@ def test_exceptions_can_be_given_to_the_test(shop: Shop, dibs_sandbox: MakeSandb
         shop.fail.enqueue(times=1)
 
 
+@pytest.mark.parametrize("kind", [KeyError, ValueError, TypeError, LookupError, OverflowError, ZeroDivisionError])
+@pytest.mark.parametrize("way", ["one", "many", "workflow", "fire"])
+def test_an_exception_reaches_the_test_as_it_is(dibs_sandbox: MakeSandbox, kind: type[Exception], way: str) -> None:
+    app = Dibs("memory://", retries=0)
+
+    @app.schedule(every=60)
+    @app.task
+    def fail() -> None:
+        raise kind("own")
+
+    sandbox = dibs_sandbox(app, eager=True, reraise=True)
+    enqueue: dict[str, Callable[[], object]] = {
+        "one": fail.enqueue,
+        "many": lambda: app.enqueue_many([fail.call()]),
+        "workflow": lambda: app.enqueue_workflow(fail.call()),
+        "fire": lambda: sandbox.advance(60),
+    }
+    with pytest.raises(kind) as caught:
+        enqueue[way]()
+    assert (type(caught.value), caught.value.args) == (kind, ("own",))
+    [ended] = sandbox.enqueued(fail)
+    assert (ended.state, ended.failed_attempts) == ("dead", 1)
+    assert not any(meter.errors for meter in app.hub.meters.read().values())
+
+
 def test_outcomes_are_those_of_a_worker(dibs_sandbox: MakeSandbox) -> None:
     app = Dibs("memory://")
 

@@ -5,6 +5,7 @@
 - Defining and enqueueing: `define` reads a function, `task` is what a decorator returns, `options` are the options of a
   call, `by_name` makes a task without its code, `producer` hands it over, `backpressure` says when a full queue has
   room, `take` puts one task's result into another's arguments, `schedule_template` makes the task of a schedule.
+  `elsewhere` knows what other task queues call all that.
 - Workflows: `dependencies` says what a task waits for, `flow` has chains and groups, `workflow_batch` makes one batch
   of them, `workflows` follows them, `graph` reads and `drawing` draws them.
 - Following: `handle` is one task, `result_waiter` waits for all handles of an app, `info` has the public snapshots.

@@ -9,7 +9,7 @@ from copy import copy
 from datetime import datetime, timedelta
 from inspect import isasyncgenfunction, isgeneratorfunction
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Never, ParamSpec, Self, TypeVar, Unpack, overload
 
 from msgspec import structs
 
@@ -329,13 +329,14 @@ class Dibs:
 
     enqueue_workflow = blocking(aenqueue_workflow)
 
-    def remote(self, name: str, *, queue: str = "default") -> Task[..., Any]:
+    def remote(self, name: str, *, queue: str = "default", **others: Never) -> Task[..., Any]:
         """A task by its name, for programs that don't have its code: ``app.remote("mail.send", queue="mail")``.
 
-        It takes options and is enqueued like any task, with arguments by name: ``.enqueue(to="ada")``. Nothing here
-        knows the task's own options and parameters: the worker that runs it checks the arguments, queue and priority
-        are those given here, and with `key` its defaults don't count as arguments. Results come as plain JSON values.
+        It takes options and is enqueued like any task, with arguments by name: ``.enqueue(to="ada")``. The worker that
+        runs it checks them. The task's own queue, priority, retries and timeout are not known here: give them with
+        `using`, or to the queue. With `key`, defaults of parameters don't count as arguments. Results are plain JSON.
         """
+        check_known(others, ("queue",), "app.remote()")
         return Task(self, define_by_name(name, queue), Options())
 
     def task_named(self, name: str) -> Task[..., Any]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Generator
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 from dibs.attempt.context import Context, holding_slot
 from dibs.client.blocking import blocking
 from dibs.client.dependencies import Shape, Source
+from dibs.client.elsewhere import OF_HANDLES
 from dibs.client.info import HistoryLine, TaskInfo, task_info, unreadable_task
 from dibs.client.result_waiter import ResultWaiter
 from dibs.client.tasks import Cancelled, Tasks, read_task
@@ -54,6 +55,13 @@ class Handle(Source[R]):
 
     def __repr__(self) -> str:
         return f"<Handle {self.id} in {self.queue}>"
+
+    if not TYPE_CHECKING:  # otherwise no checker would find a misspelt attribute
+
+        def __getattr__(self, name: str) -> NoReturn:
+            advice = OF_HANDLES.get(name)
+            hint = f": {advice}" if advice else ""
+            raise AttributeError(f"a Handle has no {name!r}{hint}", name=name, obj=self)
 
     @property
     def last_tasks(self) -> tuple[Handle[R]]:

@@ -12,6 +12,7 @@ from msgspec import Struct, structs
 
 from dibs.attempt.hooks import TaskEnd
 from dibs.client.dependencies import After, Source, check_after
+from dibs.client.elsewhere import OF_OPTIONS
 from dibs.core.codec import as_json
 from dibs.core.graph import Edge
 from dibs.core.ids import check_id
@@ -196,6 +197,14 @@ class CallOptions(TypedDict, total=False):
     """Your own open connection or session, in whose transaction it is enqueued."""
 
 
+OF_CALLS = {
+    "a task": "it is one of each call, write .using({0}=…)",
+    "a schedule": "it comes with the task, write task.using({0}=…)",
+    "app.remote()": "write .using({0}=…) behind it",
+}
+"""Where options of calls are given by mistake, and where they belong."""
+
+
 class Options(Struct, frozen=True, kw_only=True):
     """The options of one enqueue, in stored form; None leaves it to the task."""
 
@@ -290,7 +299,16 @@ def make_options(old: Options, given: Mapping[str, Any]) -> Options:
 def check_known(given: Iterable[str], known: Iterable[str], where: str) -> None:
     for name in given:
         if name not in known:
+            if advice := advice_on(name, where):
+                raise InvalidOption(f"{where} has no option {shown(name)}: {advice}.")
             raise unknown_option(name, known, where)
+
+
+def advice_on(name: str, where: str) -> str | None:
+    """What to write for an option that belongs elsewhere, or that another task queue has."""
+    if where in OF_CALLS and name in CallOptions.__annotations__:
+        return OF_CALLS[where].format(name)
+    return OF_OPTIONS.get(name) if where in (*OF_CALLS, "using()") else None
 
 
 def shared_options(given: Mapping[str, Any], where: str) -> Defaults:

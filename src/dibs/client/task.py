@@ -24,6 +24,7 @@ from msgspec import Struct, structs
 
 from dibs.attempt.context import Context, pass_on
 from dibs.client.dependencies import Flow, Shape
+from dibs.client.elsewhere import OF_TASKS
 from dibs.client.handle import Handle
 from dibs.client.options import CallOptions, Options, label_of, make_options
 from dibs.client.producer import aenqueue, enqueue
@@ -43,26 +44,6 @@ __all__ = ["AsyncTask", "Call", "Decorator", "Running", "Task", "check_new", "ch
 P = ParamSpec("P")
 R = TypeVar("R")
 Running = Coroutine[Any, Any, R]
-
-
-NOW, LATER, VALUE = "write {0}.enqueue(…)", "write {0}.using(delay=seconds).enqueue(…)", "write {0}.call(…)"
-WITH_OPTIONS = "write {0}.using(delay=…, priority=…).enqueue(…): options go into using(), arguments into enqueue()"
-EACH = "write app.enqueue_many({0}.call(each) for each in …)"
-ELSEWHERE = {
-    **dict.fromkeys(("delay", "send", "push", "kiq", "kicker", "defer", "submit", "enqueue_async"), NOW),
-    **dict.fromkeys(("apply_async", "send_with_options", "enqueue_call"), WITH_OPTIONS),
-    **dict.fromkeys(("s", "si", "signature", "subtask", "message", "message_with_options"), VALUE),
-    **dict.fromkeys(
-        ("enqueue_in", "enqueue_at", "schedule"), f"{LATER} or using(at=…); to repeat it, @app.schedule(…)"
-    ),
-    **dict.fromkeys(("map", "starmap", "chunks", "bulk"), EACH),
-    **dict.fromkeys(("adelay", "asend", "aapply_async"), "write await {0}.aenqueue(…)"),
-    **dict.fromkeys(("apply", "fn", "run", "call_local"), "write {0}(…), which runs the function here and now"),
-    "retry": "raise dibs.Retry(after=seconds) in the function",
-    "result": "{0}.enqueue(…) gives a handle: handle.result()",
-    "AsyncResult": "write app.handle(id)",
-}
-"""What Celery, RQ, Dramatiq, Huey, Taskiq and Procrastinate call it, and what it is here."""
 
 
 class Call(Struct, Flow[R], frozen=True):
@@ -119,7 +100,7 @@ class Task(Generic[P, R]):
     if not TYPE_CHECKING:  # otherwise no checker would find a misspelt attribute
 
         def __getattr__(self, name: str) -> NoReturn:
-            advice = ELSEWHERE.get(name)
+            advice = OF_TASKS.get(name)
             hint = f": {advice.format(self.__dict__.get('__name__', 'task'))}" if advice else ""
             raise AttributeError(f"a Task has no {name!r}{hint}", name=name, obj=self)
 

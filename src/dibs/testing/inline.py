@@ -19,7 +19,7 @@ from dibs.core.retry import timeout_for
 from dibs.core.states import State
 from dibs.core.task import Lease, LeasedTask, NewTask, Settlement, TaskRecord
 from dibs.core.times import SECOND, Instant
-from dibs.engines.base import Joined, Subscription
+from dibs.engines.base import Engine, Joined, Subscription
 from dibs.engines.memory import MemoryEngine
 from dibs.engines.port import at_once
 from dibs.engines.topics import ended_topic
@@ -30,7 +30,7 @@ from dibs.runtime.hub import Hub
 from dibs.runtime.loop import LoopRunner
 from dibs.testing.clock import ManualClock
 
-__all__ = ["DirectEnqueuer", "InlineEngine", "InlineRun", "InlineRunner", "borrowing", "call_plain"]
+__all__ = ["DirectEnqueuer", "EagerEngine", "InlineEngine", "InlineRun", "InlineRunner", "borrowing", "call_plain"]
 
 Result = TypeVar("Result")
 Jobs = SimpleQueue[Callable[[], None] | None]
@@ -95,7 +95,7 @@ async def call_plain(function: Callable[[], Any]) -> Any:
 
 
 class InlineEngine(MemoryEngine):
-    """A memory engine that remembers what was enqueued and calls a function after each enqueue."""
+    """A memory engine that remembers what was enqueued and calls a function after each fire of a schedule."""
 
     _features = MemoryEngine._features | {Feature.TRANSACTIONS}
 
@@ -104,7 +104,7 @@ class InlineEngine(MemoryEngine):
         self.accepted: list[str] = []
         self.required: set[str] = set()
         """The capabilities that accepted tasks require."""
-        self.after_enqueue: Callable[[], Awaitable[None]] | None = None
+        self.after_fire: Callable[[], Awaitable[None]] | None = None
 
     async def enqueue(
         self,
@@ -114,15 +114,6 @@ class InlineEngine(MemoryEngine):
         workflow: NewWorkflow | None = None,
         now: Instant | None = None,
     ) -> list[EnqueueAnswer]:
-        answers = await self.take_in(tasks, atomic=atomic, workflow=workflow, now=now)
-        if self.after_enqueue is not None:
-            await self.after_enqueue()
-        return answers
-
-    async def take_in(
-        self, tasks: Sequence[NewTask], *, atomic: bool, workflow: NewWorkflow | None = None, now: Instant | None
-    ) -> list[EnqueueAnswer]:
-        """`enqueue` without calling `after_enqueue`."""
         answers = await super().enqueue(tasks, atomic=atomic, workflow=workflow, now=now)
         self.accept([answer.id for answer in answers if answer.outcome is EnqueueOutcome.ENQUEUED])
         return answers
@@ -130,8 +121,8 @@ class InlineEngine(MemoryEngine):
     async def fire(self, *, now: Instant | None = None) -> Fired:
         fired = await super().fire(now=now)
         self.accept(fired.tasks)
-        if self.after_enqueue is not None and fired.tasks:
-            await self.after_enqueue()
+        if self.after_fire is not None and fired.tasks:
+            await self.after_fire()
         return fired
 
     def accept(self, ids: Sequence[str]) -> None:
@@ -166,6 +157,25 @@ class InlineEngine(MemoryEngine):
         at_once(self.extend([extension], now=now))
 
 
+class EagerEngine:
+    """Around a measured engine: runs what is due after each enqueue.
+
+    What tasks raise there is no error of the store, so it must not come from within a verb.
+    """
+
+    def __init__(self, engine: Engine, run_due: Callable[[], Awaitable[None]]) -> None:
+        self._engine = engine
+        self._run_due = run_due
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    async def enqueue(self, *args: Any, **kwargs: Any) -> list[EnqueueAnswer]:
+        answers = await self._engine.enqueue(*args, **kwargs)
+        await self._run_due()
+        return answers
+
+
 class InlineJoined:
     """Stands for the user's transaction in a sandbox, whose store can't know whether it commits.
 
@@ -178,7 +188,7 @@ class InlineJoined:
         self._engine = engine
 
     async def enqueue(self, tasks: Sequence[NewTask], *, now: Instant | None = None) -> list[EnqueueAnswer]:
-        return await self._engine.take_in(tasks, atomic=True, now=now)
+        return await self._engine.enqueue(tasks, atomic=True, now=now)
 
     async def complete(self, settlement: Settlement, *, now: Instant | None = None) -> SettleOutcome:
         record, lease = self._engine.record(settlement.lease.id), settlement.lease

@@ -10,7 +10,7 @@ from functools import partial
 from inspect import iscoroutinefunction
 from itertools import count
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import msgspec
 from msgspec import Struct, structs
@@ -38,6 +38,7 @@ from dibs.core.priority import parse_priority
 from dibs.core.states import State
 from dibs.core.task import LeasedTask, Outcome, Settlement, TaskRecord
 from dibs.core.times import LATEST, Duration, Instant, duration
+from dibs.engines.base import Engine
 from dibs.engines.values import ClaimRequest, Feature, Query
 from dibs.errors import DibsError, InvalidOption, UsageError
 from dibs.runtime.definition import TaskDefinition
@@ -46,7 +47,15 @@ from dibs.runtime.loop import LoopRunner
 from dibs.runtime.payloads import Payloads
 from dibs.runtime.queue_settings import declare_queues
 from dibs.testing.clock import ManualClock
-from dibs.testing.inline import DirectEnqueuer, InlineEngine, InlineRun, InlineRunner, borrowing, call_plain
+from dibs.testing.inline import (
+    DirectEnqueuer,
+    EagerEngine,
+    InlineEngine,
+    InlineRun,
+    InlineRunner,
+    borrowing,
+    call_plain,
+)
 
 __all__ = ["Sandbox"]
 
@@ -130,7 +139,8 @@ class Sandbox:
         inner.runner = InlineRunner(inner.engine.open, inner.forget)
         inner.enqueuer = DirectEnqueuer(inner.runner, inner._flush_enqueues)
         if self.eager:
-            self._engine.after_enqueue = self._run_after_enqueue
+            self._engine.after_fire = self._run_after_enqueue
+            inner.engine = cast(Engine, EagerEngine(inner.engine, self._run_after_enqueue))
         with ExitStack() as stack:
             stack.enter_context(borrowing(self._hub, inner))
             stack.callback(inner.runner.close, self._finish)
