@@ -19,6 +19,31 @@ from dibs.core.humanize import format_duration
 from dibs.core.states import State
 from dibs.core.task import QueueState, WorkerState
 
+__all__ = [
+    "COLOURS",
+    "UNREADABLE",
+    "Listing",
+    "age",
+    "emit",
+    "errors",
+    "facts_table",
+    "fitting",
+    "note",
+    "number",
+    "out",
+    "plain",
+    "say",
+    "share",
+    "show",
+    "state_text",
+    "status",
+    "table",
+    "unique_end",
+    "when_text",
+    "wrap",
+]
+
+
 COLOURS: dict[str, str] = {
     State.PENDING: "yellow",
     State.SCHEDULED: "cyan",

@@ -13,7 +13,16 @@ from dibs.core.options import PAGE_LIMIT, shown
 from dibs.core.states import UNFINISHED, State
 from dibs.errors import InvalidOption, UnknownTask
 
-__all__ = ["ids_beginning", "whole_step", "whole_task", "whole_worker", "whole_workflow"]
+__all__ = [
+    "above",
+    "ids_beginning",
+    "part_of",
+    "tasks_of",
+    "whole_step",
+    "whole_task",
+    "whole_worker",
+    "whole_workflow",
+]
 
 PART = re.compile(r"[0-9a-f-]{4,35}")
 DIGITS, FEWEST = 32, 4

@@ -21,8 +21,21 @@ from dibs.errors import UnknownTask
 from dibs.observe.events import FAMILIES, EventType
 
 __all__ = [
-    "PRIORITY", "QUEUE", "SCHEDULE", "SETTING", "STATE", "STEP", "TARGET", "TASK", "TASK_NAME", "TASK_OR_SCHEDULE",
-    "TOPIC", "WORKER", "WORKFLOW", "made_whole",
+    "PRIORITY",
+    "QUEUE",
+    "SCHEDULE",
+    "SETTING",
+    "STATE",
+    "STEP",
+    "TARGET",
+    "TASK",
+    "TASK_NAME",
+    "TASK_OR_SCHEDULE",
+    "TOPIC",
+    "WORKER",
+    "WORKFLOW",
+    "Kind",
+    "made_whole",
 ]  # fmt: skip
 
 SHOWN = 50

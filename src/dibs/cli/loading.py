@@ -17,7 +17,7 @@ from dibs.core.options import brief, nearest, shown
 from dibs.errors import DibsError, InvalidOption, StoreMissing
 from dibs.runtime.environment import default_app, default_url
 
-__all__ = ["app_of_worker", "load_app", "open_store"]
+__all__ = ["app_of_worker", "open_store"]
 
 DEFAULT_FILE = Path("dibs.db")
 

@@ -120,10 +120,7 @@ def default_name(function: Callable[..., Any]) -> str:
         spec = getattr(main, "__spec__", None)
         file = getattr(main, "__file__", None)
         module = spec.name if spec else Path(file).stem if file else "main"
-    name = f"{module}.{function.__qualname__.rpartition('<locals>.')[2]}"
-    if "<" in name:
-        raise InvalidOption(f"{name} is no name by which a task can be found: give one, @app.task(name=…).")
-    return name
+    return f"{module}.{function.__qualname__.rpartition('<locals>.')[2]}"
 
 
 def wants_context(function: Callable[..., Any], name: str) -> bool:
