@@ -131,6 +131,7 @@ TAKES: dict[type[DibsError], tuple[str, ...]] = {
     errors.TaskFailed: ("task_id", "reason", "error_type", "error_message", "traceback"),
     errors.TaskCancelled: ("task_id", "reason"),
     errors.ResultGone: ("task_id",),
+    errors.WrongResult: ("task_id",),
     errors.TaskError: ("task_id",),
 }
 """What the constructors of errors take besides the message."""
