@@ -91,9 +91,11 @@ class Upkeep:
         due = [each for each in found if self.can_be_promoted(each)]
         if not due:
             return
+        transaction.run("promote", to_json([each.id for each in due]))
         limited = {name for name, queue in transaction.catalog.queues.items() if queue.settings.per_partition}
-        gated = [number for number, track in tracks.items() if track.queue in limited] if limited else []
-        transaction.run("promote", to_json([each.id for each in due]), to_json(gated))
+        transaction.join_order(
+            {each.id: each.partition is not None and tracks[each.track].queue in limited for each in due}
+        )
         for (track, state, share), n in Totals((each.track, each.state, each.share) for each in due).items():
             transaction.count(state, track, -n)
             transaction.count_pending(track, share, n)

@@ -141,7 +141,7 @@ def counts_agree(snapshot: Snapshot) -> Iterator[Finding]:
     """Whether the counts kept with each move agree with counting."""
     states = set(State)
     kept = {(what, whose): n for what, whose, n in snapshot.all_counts() if what in states}
-    places = ("dibs_tasks", "dibs_dead", "dibs_finished")
+    places = ("dibs_unfinished", "dibs_dead", "dibs_finished")
     query = " UNION ALL ".join(f"SELECT state, track, count(*) FROM {place} GROUP BY 1, 2" for place in places)  # noqa: S608  # our own names
     counted = {(state, track): n for state, track, n in snapshot.each(query, ())}
     if kept == counted:
@@ -158,8 +158,8 @@ def counts_agree(snapshot: Snapshot) -> Iterator[Finding]:
 def shares_agree(snapshot: Snapshot) -> Iterator[Finding]:
     """Whether the counts of fair queues agree with counting; reported only if they don't."""
     query = """
-        SELECT s.queue, t.share, count(*) FROM dibs_tasks AS t JOIN dibs_tracks AS s ON s.track = t.track
-        WHERE t.state = 'pending' AND s.fair = 1 GROUP BY 1, 2
+        SELECT s.queue, t.share, count(*) FROM dibs_pending AS t JOIN dibs_tracks AS s ON s.track = t.track
+        WHERE s.fair = 1 GROUP BY 1, 2
     """
     counted = {(queue, share): n for queue, share, n in snapshot.each(query, ())}
     found = snapshot.each("SELECT queue, share, pending FROM dibs_shares WHERE pending <> 0", ())

@@ -71,6 +71,7 @@ def write_plain(transaction: Transaction, tasks: Iterable[NewTask]) -> list[tupl
         transaction.run("enqueue_many", *chain.from_iterable(rows[start : start + ROWS]))
     for row in rows[whole:]:
         transaction.run("enqueue_one", *row)
+    transaction.join_order({row[0]: False for row in rows if row[3] is State.PENDING})
     if transaction.catalog.watches:
         transaction.emit_tasks(EventType.TASK_SUBMITTED, [row[0] for row in rows])
     return rows

@@ -48,10 +48,10 @@ def record_of(row: Row, track: Track) -> TaskRecord:
     return record_from(row, facts, track, row.created_at, row.finished_at, row.progress, result, row.args.encode())
 
 
-def task_columns(record: TaskRecord, track: int, gated: bool, version: int) -> tuple[object, ...]:
+def task_columns(record: TaskRecord, track: int, version: int) -> tuple[object, ...]:
     """The columns of an unfinished task, for `insert_task` and `save_task`."""
     return (
-        *shared.task_columns(record, track, gated, version),
+        *shared.task_columns(record, track, 0, version),
         progress_text(record),
         record.args.decode(),
         to_json(facts_of(record)),

@@ -30,10 +30,10 @@ __all__ = ["extend", "settle"]
 class Fenced(Struct, array_like=True, frozen=True):
     """A run whose lease is current."""
 
-    key: int
+    id: str
     track: int
     partition: str | None
-    id: str
+    batch: int
 
 
 class Held(Struct, array_like=True, frozen=True):
@@ -44,7 +44,7 @@ class Held(Struct, array_like=True, frozen=True):
     id: str
 
 
-FENCED = RowDecoder(Fenced, "lease of task", 3)
+FENCED = RowDecoder(Fenced, "lease of task")
 HELD = RowDecoder(Held, "lease of task", 2)
 texts_decoder = msgspec.json.Decoder(list[str])
 
@@ -63,21 +63,24 @@ def settle(transaction: Transaction, settlements: Sequence[Settlement]) -> list[
 
 def settle_part(transaction: Transaction, part: Part, answers: dict[int, SettleAnswer], has_edges: bool) -> None:
     """Plain completions with a current lease are written in bulk, the rest record by record."""
-    leases = [(settlement.lease.id, settlement.lease.number) for _, settlement in part]
-    fenced = transaction.many(FENCED, "fence", to_json(leases))
+    leases = {settlement.lease.id: settlement.lease.number for _, settlement in part}
     # `is_plain`, without a call for each.
-    runs = [run for run in fenced if (each := part[run.key][1]).outcome is Outcome.COMPLETED and not each.metadata]
+    plain = {
+        each.lease.id: (place, each)
+        for place, each in part
+        if each.outcome is Outcome.COMPLETED and not each.metadata
+    }
+    runs = [run for run in transaction.many(FENCED, "fence", to_json(leases)) if run.id in plain]
     if runs:
-        completions = [part[run.key][1] for run in runs]
-        complete(transaction, completions, Totals(run.track for run in runs))
+        complete(transaction, [plain[run.id][1] for run in runs], runs)
         for key in {run.partition for run in runs if run.partition is not None}:
             transaction.mark_changed(Partition.parse(key))
         if has_edges:
-            follow_up(transaction, [settlement.lease.id for settlement in completions])
-        answers.update((part[run.key][0], COMPLETED) for run in runs)
+            follow_up(transaction, [run.id for run in runs])
+        answers.update((plain[run.id][0], COMPLETED) for run in runs)
     if len(runs) < len(part):
-        bulk = {run.key for run in runs}
-        others = [each for key, each in enumerate(part) if key not in bulk]
+        bulk = {run.id for run in runs}
+        others = [each for each in part if each[1].lease.id not in bulk]
         found = at_once(settle_records(transaction, [settlement for _, settlement in others]))
         answers.update((place, answer) for (place, _), answer in zip(others, found, strict=True))
 
@@ -88,20 +91,19 @@ def follow_up(transaction: Transaction, completed: list[str]) -> None:
         transaction.steps.append(Step(StepKind.RELEASE_DEPENDENTS, task_id, State.COMPLETED))
 
 
-def complete(transaction: Transaction, settlements: list[Settlement], tracks: Totals[int]) -> None:
+def complete(transaction: Transaction, settlements: list[Settlement], runs: list[Fenced]) -> None:
     """`moves.settled` for completions: rows move to the finished tasks."""
-    results = [None if s.result is None else s.result.decode() for s in settlements]
-    runs = to_json([(s.lease.id, s.lease.number, r) for s, r in zip(settlements, results, strict=True)])
-    day = day_of(transaction.now)
+    results = {s.lease.id: (s.lease.number, None if s.result is None else s.result.decode()) for s in settlements}
+    ids, day = to_json([*results]), day_of(transaction.now)
     if transaction.catalog.watches:
-        transaction.emit_tasks(EventType.TASK_COMPLETED, [settlement.lease.id for settlement in settlements])
-    moved = transaction.run("complete", runs, day, transaction.now)
-    assert moved == len(settlements), "a completed task did not move"
-    deleted = transaction.run("complete_delete", runs)
-    assert deleted == len(settlements), "a completed task stayed behind"
-    ids = [settlement.lease.id for settlement in settlements]
-    transaction.run("save_day", day, min(ids), max(ids))
-    for track, count in tracks.items():
+        transaction.emit_tasks(EventType.TASK_COMPLETED, [*results])
+    moved = transaction.run("complete", to_json(results), day, transaction.now)
+    assert moved == len(runs), "a completed task did not move"
+    deleted = transaction.run("end_runs", ids), transaction.run("complete_delete", ids)
+    assert deleted == (moved, moved), "a completed task stayed behind"
+    transaction.release(Totals(run.batch for run in runs))
+    transaction.run("save_day", day, min(results), max(results))
+    for track, count in Totals(run.track for run in runs).items():
         transaction.count(State.RUNNING, track, -count)
         transaction.count(State.COMPLETED, track, count)
         transaction.count(Counter.COMPLETIONS, track, count)
@@ -122,5 +124,7 @@ def extend(transaction: Transaction, extensions: Sequence[Extension]) -> list[Ex
         changes[task_id] = (task_id, number, answer.expires_at, progress)
         answers[held.key] = answer
     if changes:
-        transaction.run("extend", to_json(list(changes.values())))
+        extended = to_json(list(changes.values()))
+        transaction.run("extend_leases", extended)
+        transaction.run("extend", extended)
     return answers

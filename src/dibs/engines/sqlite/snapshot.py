@@ -44,6 +44,7 @@ COUNTS = RowDecoder(tuple[str, int | str, int], "count of", 0, 1)
 PENDING = RowDecoder(tuple[int, int], "count of pending tasks in track")
 NEWEST = RowDecoder(tuple[str | None, int | None], "task")
 HEADS = TaskDecoder(Head, "task", 1)
+IDS = TaskDecoder(str, "task")
 DOCUMENTS = RowDecoder(tuple[int | str, str], "")
 """Names, and the JSON stored under them."""
 
@@ -158,15 +159,10 @@ class Snapshot(StoreSnapshot[Catalog]):
         return readable(self.aside, what, self.many(decoder, name, *parameters), decode)
 
     def tasks(self, name: str, *parameters: Any) -> list[Row | UnreadableTask]:
-        """The rows of tasks that the statement `name` gathers."""
-
-        def together(text: str) -> list[Row | UnreadableTask]:
-            return [*decode_rows(text)]
-
-        def one_by_one(rows: RawRows) -> list[Row | UnreadableTask]:
-            return [self.row_from(columns) for columns in rows]
-
-        return self.together_or_each(together, one_by_one, name, *parameters)
+        """The rows of the tasks whose ids the statement `name` gathers, in its order."""
+        ids = self.many(IDS, name, *parameters)
+        rows = self.find_rows(ids)
+        return [rows[task_id] for task_id in ids if task_id in rows]
 
     def row_from(self, columns: tuple[Any, ...]) -> Row | UnreadableTask:
         try:

@@ -18,7 +18,8 @@ from dibs.engines.decisions.blocks import claimed_pairs
 from dibs.engines.decisions.choosing import Chosen, Head
 from dibs.engines.decisions.encoding import to_json
 from dibs.engines.decisions.facts import Track, decode_facts, leased_task, mixed_band
-from dibs.engines.decisions.records import Place
+from dibs.engines.decisions.admin import PurgeRow
+from dibs.engines.decisions.records import Changes, Place
 from dibs.engines.decisions.transaction import Queue
 from dibs.engines.figures import Counter
 from dibs.engines.port import Found, Stored
@@ -37,6 +38,7 @@ __all__ = ["ROWS", "Transaction"]
 ROWS = 20
 """Tasks per `enqueue_many`. More at once gain nothing."""
 
+BATCHES = RowDecoder(int, "batch")
 WORKERS = RowDecoder(str, "worker")
 TURNS = RowDecoder(tuple[int, str], "turn of tag")
 
@@ -125,23 +127,62 @@ class Transaction(Snapshot, StoreTransaction[Catalog]):
     def knows(self, track: int) -> bool:
         return track in self.catalog.tracks
 
+    async def delete(self, changes: Changes) -> None:
+        if pending := [old.id for old in changes.before if old.state is State.PENDING]:
+            self.run("delete_pending", to_json(pending))
+        await super().delete(changes)
+        self.end_runs([old.id for old in changes.leaving(Place.TASKS) if old.state is State.RUNNING])
+
     async def insert_tasks(self, records: Sequence[TaskRecord]) -> int:
-        return self.run_each("insert_task", [(*self.columns(record), record.created_at) for record in records])
+        inserted = self.run_each("insert_task", [(*self.columns(record), record.created_at) for record in records])
+        self.join_order({record.id: self.is_gated(record) for record in records if record.state is State.PENDING})
+        return inserted
 
     async def update_tasks(self, moves: Sequence[tuple[TaskRecord, TaskRecord]]) -> int:
-        return self.run_each("save_task", [(*self.columns(new), *self.fence(old)) for old, new in moves])
+        updated = self.run_each("save_task", [(*self.columns(new), *self.fence(old)) for old, new in moves])
+        runs = [new for old, new in moves if old.state is State.RUNNING]
+        self.end_runs([new.id for new in runs if new.state is not State.RUNNING])
+        if run_on := {new.id: new.cancel_reason is not None for new in runs if new.state is State.RUNNING}:
+            self.run("save_runs", to_json(run_on))
+        self.join_order({new.id: self.is_gated(new) for _, new in moves if new.state is State.PENDING})
+        return updated
+
+    def join_order(self, gated: dict[str, bool]) -> None:
+        """These tasks have become pending; whether claims are kept from them."""
+        if gated:
+            self.run("add_pending", to_json(gated))
+
+    def end_runs(self, ids: Sequence[str]) -> None:
+        """These tasks run no longer."""
+        if ids:
+            held = Totals(self.many(BATCHES, "batches", to_json(ids)))
+            self.run("end_runs", to_json(ids))
+            self.release(held)
+
+    def release(self, held: Totals[int]) -> None:
+        """So many tasks of each batch run no longer."""
+        if len(held) == 1 and self.run("end_lease", *next(iter(held.items()))):
+            return
+        ended = to_json([*held.items()])
+        self.run("release", ended)
+        self.run("delete_leases", ended)
+
+    async def purge_one(self, row: PurgeRow) -> None:
+        if row.place is Place.TASKS:
+            self.run("purge_pending", row.id)
+            self.end_runs([row.id])
+        await super().purge_one(row)
 
     def run_each(self, name: str, rows: list[tuple[object, ...]]) -> int:
         """Run the statement `name` for each of these; how many rows it changed."""
         return self.connection.executemany(statement(name), rows).rowcount if rows else 0
 
     def columns(self, record: TaskRecord) -> tuple[object, ...]:
-        return task_columns(record, self.loaded[record.id], self.is_gated(record), self.next_version(record))
+        return task_columns(record, self.loaded[record.id], self.next_version(record))
 
     def is_gated(self, record: TaskRecord) -> bool:
-        """Where partitions are limited, pending tasks are stored gated; `partitions` then ungates the heads."""
-        waits = record.state is State.PENDING and record.spec.partition is not None
-        return waits and self.settings(record.queue).per_partition is not None
+        """Where partitions are limited, tasks become pending gated; `partitions` then ungates the heads."""
+        return record.spec.partition is not None and self.settings(record.queue).per_partition is not None
 
     async def insert_ended(self, place: Place, records: Sequence[TaskRecord]) -> None:
         rows = [ended_columns(record, self.loaded[record.id], self.next_version(record)) for record in records]
@@ -208,8 +249,14 @@ class Transaction(Snapshot, StoreTransaction[Catalog]):
                 self.set_aside(head.id, head.track, State.PENDING, False, None, problem_of(error))
         if len(tasks) < len(heads):
             return None
-        taken = self.run("claim", self.now, request.worker, request.sequence, request.lease, ids)
-        assert taken == len(heads), "the pending index names tasks that are not pending"
+        ends: dict[Instant, list[str]] = defaultdict(list)
+        for task in tasks.values():
+            ends[task.lease_expires_at].append(task.id)
+        for ends_at, begun in ends.items():
+            batch = self.value("add_lease", request.worker, request.sequence, self.now, ends_at, len(begun))
+            self.run("claim", ids if len(begun) == len(tasks) else to_json(begun), batch)
+        taken = self.run("delete_pending", ids)
+        assert taken == len(heads), "the order of claims names tasks that are not pending"
         trait, blocks = claimed_pairs(request.worker, [head.id for head in heads])
         self.note_blocks([trait], blocks)
         if self.catalog.watches:

@@ -57,13 +57,16 @@ CREATE TABLE dibs_counts (
     PRIMARY KEY (what, whose)
 ) WITHOUT ROWID;
 
--- Unfinished tasks. Columns are what statements read or change in bulk, before `args` and `facts`, which may be long;
--- the rest is JSON in `facts`. rank = ready_at + offset. `progress` is JSON: [fraction, message]. `cancel`: 1 when the
--- task has been asked to stop. `share`: the tenant in whose turn it is claimed ('' unless the track is fair). `gated`:
--- 1 while a pending task is kept from claims because others of its partition go first. `partition` is the queue's name,
--- a space, and the partition. `workflow` is the workflow it belongs to. `version` grows with every change that neither
--- the state nor the lease number shows, except of `gated`, and goes with the task from table to table. A blocked task
--- has no due_at here, so that nothing promotes it: it is in its facts.
+-- Unfinished tasks: written when they are enqueued and when something is decided about them, not by claims and
+-- heartbeats. A pending task has its place in the order in dibs_pending. A running task has `state` 'pending' here, and a
+-- row in dibs_running; what a claim or a heartbeat decides is there and in dibs_leases, and dibs_unfinished joins them.
+--
+-- Columns are what statements read or change in bulk, before `args` and `facts`, which may be long; the rest is JSON in
+-- `facts`. rank = ready_at + offset. `lease` is the number of the last lease that has ended. `started_at`, `worker`,
+-- `sequence` and `progress` (JSON: [fraction, message]) are of the last run. `share`: the tenant in whose turn it is
+-- claimed ('' unless the track is fair). `partition` is the queue's name, a space, and the partition. `workflow` is the
+-- workflow it belongs to. `version` grows with every change that neither the state nor the lease number shows, and goes
+-- with the task from table to table. A blocked task has no due_at here, so that nothing promotes it: it is in its facts.
 CREATE TABLE dibs_tasks (
     id TEXT PRIMARY KEY,
     track INTEGER NOT NULL,
@@ -74,13 +77,10 @@ CREATE TABLE dibs_tasks (
     rerank_at INTEGER,
     lease INTEGER NOT NULL,
     lease_for INTEGER NOT NULL,
-    lease_expires_at INTEGER,
     started_at INTEGER,
     worker TEXT,
     sequence INTEGER NOT NULL,
-    cancel INTEGER NOT NULL,
     share TEXT NOT NULL DEFAULT '',
-    gated INTEGER NOT NULL DEFAULT 0,
     partition TEXT,
     expires_at INTEGER,
     workflow TEXT,
@@ -91,18 +91,73 @@ CREATE TABLE dibs_tasks (
     facts TEXT NOT NULL
 ) WITHOUT ROWID;
 
--- Claim order: gated tasks lie apart from what claims read.
-CREATE INDEX dibs_pending ON dibs_tasks (track, gated, share, rank, id) WHERE state = 'pending';
 CREATE INDEX dibs_due ON dibs_tasks (due_at, id) WHERE due_at IS NOT NULL;
 -- Tasks that are not due, for searches.
 CREATE INDEX dibs_later ON dibs_tasks (track, state, id) WHERE due_at IS NOT NULL;
-CREATE INDEX dibs_leases ON dibs_tasks (lease_expires_at, id) WHERE lease_expires_at IS NOT NULL;
-CREATE INDEX dibs_reranks ON dibs_tasks (rerank_at, id) WHERE rerank_at IS NOT NULL AND state <> 'running';
+CREATE INDEX dibs_reranks ON dibs_tasks (rerank_at, id) WHERE rerank_at IS NOT NULL;
 CREATE INDEX dibs_blocked ON dibs_tasks (track, id) WHERE state = 'blocked';
-CREATE INDEX dibs_expiries ON dibs_tasks (expires_at, id) WHERE expires_at IS NOT NULL AND state <> 'running';
--- The pending tasks of a partition in order, and its running ones, which are its used slots.
-CREATE INDEX dibs_partitions ON dibs_tasks (partition, state, track, share, rank, id) WHERE partition IS NOT NULL;
+-- Of waiting tasks that are not pending; pending ones are in dibs_pending_expiries.
+CREATE INDEX dibs_expiries ON dibs_tasks (expires_at, id) WHERE expires_at IS NOT NULL AND state <> 'pending';
 CREATE INDEX dibs_members ON dibs_tasks (workflow, id, state) WHERE workflow IS NOT NULL;
+
+-- A row for each pending task, in claim order; all but `gated` is copied from its task. `gated`: 1 while it is kept from
+-- claims because others of its partition go first. Gated tasks lie apart from what claims read.
+CREATE TABLE dibs_pending (
+    track INTEGER NOT NULL,
+    gated INTEGER NOT NULL,
+    share TEXT NOT NULL,
+    rank INTEGER NOT NULL,
+    id TEXT NOT NULL,
+    ready_at INTEGER,
+    partition TEXT,
+    expires_at INTEGER,
+    PRIMARY KEY (track, gated, share, rank, id)
+) WITHOUT ROWID;
+CREATE INDEX dibs_partitions ON dibs_pending (partition, track, share, rank, id) WHERE partition IS NOT NULL;
+CREATE INDEX dibs_pending_expiries ON dibs_pending (expires_at, id) WHERE expires_at IS NOT NULL;
+
+-- A row for each running task. `lease` is the number of its lease: the fence, which every write about a run compares.
+-- `batch` is the claim that began it. `expires_at` is set once the task was extended otherwise than its batch. `cancel`: 1
+-- when it has been asked to stop. `version` counts the changes since its start. Running tasks are few.
+CREATE TABLE dibs_running (
+    id TEXT PRIMARY KEY,
+    lease INTEGER NOT NULL,
+    batch INTEGER NOT NULL,
+    track INTEGER NOT NULL,
+    partition TEXT,
+    expires_at INTEGER,
+    cancel INTEGER NOT NULL DEFAULT 0,
+    version INTEGER NOT NULL DEFAULT 0,
+    progress TEXT
+) WITHOUT ROWID;
+-- The used slots of partitions.
+CREATE INDEX dibs_slots ON dibs_running (partition) WHERE partition IS NOT NULL;
+CREATE INDEX dibs_own_ends ON dibs_running (expires_at, id) WHERE expires_at IS NOT NULL;
+
+-- A row for each claim, and for each span of leases in it: a heartbeat that extends all of its tasks alike is one row
+-- written. `held` is how many of its tasks still run; at 0 the row is deleted, and its number may be given again: what runs
+-- is told by the number of each task's lease. `version` counts the extensions.
+CREATE TABLE dibs_leases (
+    batch INTEGER PRIMARY KEY,
+    worker TEXT NOT NULL,
+    sequence INTEGER NOT NULL,
+    started_at INTEGER NOT NULL,
+    expires_at INTEGER NOT NULL,
+    held INTEGER NOT NULL,
+    version INTEGER NOT NULL DEFAULT 0
+);
+CREATE INDEX dibs_lease_ends ON dibs_leases (expires_at);
+
+-- Unfinished tasks as they are, whether they wait or run.
+CREATE VIEW dibs_unfinished AS
+SELECT
+    t.id, t.track, iif(r.id IS NULL, t.state, 'running') AS state, t.rank, t.ready_at, t.due_at, t.rerank_at,
+    coalesce(r.lease, t.lease) AS lease, coalesce(r.expires_at, l.expires_at) AS lease_expires_at,
+    iif(r.id IS NULL, t.started_at, l.started_at) AS started_at, iif(r.id IS NULL, t.worker, l.worker) AS worker,
+    iif(r.id IS NULL, t.sequence, l.sequence) AS sequence,
+    t.version + coalesce(r.version, 0) + coalesce(l.version, 0) AS version,
+    iif(r.id IS NULL, t.progress, r.progress) AS progress, t.args, t.facts, t.created_at, t.share, t.partition, t.workflow
+FROM dibs_tasks AS t LEFT JOIN dibs_running AS r ON r.id = t.id LEFT JOIN dibs_leases AS l ON l.batch = r.batch;
 
 -- Completed and cancelled tasks by the UTC day of their end, so that retention deletes a range.
 CREATE TABLE dibs_finished (

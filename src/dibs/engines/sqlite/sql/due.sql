@@ -9,61 +9,60 @@ FROM (
 );
 
 -- name: promote
--- Make due tasks pending. Takes ids (JSON array), and the tracks of queues that limit partitions (JSON array), whose
--- tasks become pending gated. Moves them from dibs_due to dibs_pending; their rank stays.
-UPDATE dibs_tasks SET
-    state = 'pending',
-    due_at = NULL,
-    gated = partition IS NOT NULL AND track IN (SELECT value FROM json_each(?2))
-WHERE id IN (SELECT value FROM json_each(?1)) AND state IN ('scheduled', 'retrying');
+-- Make due tasks pending: `add_pending` follows. Takes ids (JSON array). Deletes them from dibs_due; their rank stays.
+UPDATE dibs_tasks SET state = 'pending', due_at = NULL
+WHERE id IN (SELECT value FROM json_each(?)) AND state IN ('scheduled', 'retrying');
 
 -- name: due_after
 -- Tasks that are not due, soonest first. Takes due_at and id to start after, limit, ids to skip (JSON array). Returns a
--- JSON array of rows (the columns of `Row`). Reads a range of dibs_due.
-SELECT json_group_array(json_array(
-    id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_expires_at, started_at, worker, sequence,
-    version, progress, NULL, NULL, args, facts, created_at
-))
+-- JSON array of ids. Reads a range of dibs_due.
+SELECT json_group_array(id)
 FROM (
-    SELECT * FROM dibs_tasks INDEXED BY dibs_due
+    SELECT id FROM dibs_tasks INDEXED BY dibs_due
     WHERE due_at IS NOT NULL AND (due_at, id) > (?1, ?2)
       AND id NOT IN (SELECT value FROM json_each(?4))
     ORDER BY due_at, id LIMIT ?3
 );
 
 -- name: too_late
--- Waiting tasks that have expired, longest ago first. Takes now, limit, ids to skip (JSON array). Returns a JSON array
--- of rows (the columns of `Row`). Reads a range of dibs_expiries.
-SELECT json_group_array(json_array(
-    id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_expires_at, started_at, worker, sequence,
-    version, progress, NULL, NULL, args, facts, created_at
-))
+-- Waiting tasks that have expired, longest ago first. Takes now, limit, ids to skip (JSON array). Returns a JSON array of
+-- ids. Reads ranges of both indexes of expiries.
+SELECT json_group_array(id)
 FROM (
-    SELECT * FROM dibs_tasks INDEXED BY dibs_expiries
-    WHERE expires_at IS NOT NULL AND state <> 'running' AND expires_at <= ?1
+    SELECT expires_at, id FROM dibs_tasks INDEXED BY dibs_expiries
+    WHERE expires_at IS NOT NULL AND state <> 'pending' AND expires_at <= ?1
       AND id NOT IN (SELECT value FROM json_each(?3))
+    UNION ALL
+    SELECT expires_at, id FROM dibs_pending INDEXED BY dibs_pending_expiries
+    WHERE expires_at IS NOT NULL AND expires_at <= ?1 AND id NOT IN (SELECT value FROM json_each(?3))
     ORDER BY expires_at, id LIMIT ?2
 );
 
 -- name: next_expiry
--- When the next waiting task expires. Takes ids to skip (JSON array). Returns an instant or NULL. The first entry of
--- dibs_expiries that is not skipped.
-SELECT (
-    SELECT expires_at FROM dibs_tasks INDEXED BY dibs_expiries
-    WHERE expires_at IS NOT NULL AND state <> 'running' AND id NOT IN (SELECT value FROM json_each(?))
-    ORDER BY expires_at LIMIT 1
+-- When the next waiting task expires. Takes ids to skip (JSON array). Returns an instant or NULL. The first entries of both
+-- indexes of expiries that are not skipped.
+SELECT min(at)
+FROM (
+    SELECT * FROM (
+        SELECT expires_at AS at FROM dibs_tasks INDEXED BY dibs_expiries
+        WHERE expires_at IS NOT NULL AND state <> 'pending' AND id NOT IN (SELECT value FROM json_each(?1))
+        ORDER BY expires_at LIMIT 1
+    )
+    UNION ALL
+    SELECT * FROM (
+        SELECT expires_at FROM dibs_pending INDEXED BY dibs_pending_expiries
+        WHERE expires_at IS NOT NULL AND id NOT IN (SELECT value FROM json_each(?1))
+        ORDER BY expires_at LIMIT 1
+    )
 );
 
 -- name: reranks_due
--- Waiting tasks whose rank must be computed again. Takes now, limit, ids to skip (JSON array). Returns a JSON array of
--- rows (the columns of `Row`). Reads a range of dibs_reranks.
-SELECT json_group_array(json_array(
-    id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_expires_at, started_at, worker, sequence,
-    version, progress, NULL, NULL, args, facts, created_at
-))
+-- Waiting tasks whose rank must be computed again. Takes now, limit, ids to skip (JSON array). Returns a JSON array of ids.
+-- Reads a range of dibs_reranks, and passes over the tasks that run.
+SELECT json_group_array(id)
 FROM (
-    SELECT * FROM dibs_tasks INDEXED BY dibs_reranks
-    WHERE rerank_at IS NOT NULL AND state <> 'running' AND rerank_at <= ?1
+    SELECT id FROM dibs_tasks INDEXED BY dibs_reranks
+    WHERE rerank_at IS NOT NULL AND rerank_at <= ?1 AND id NOT IN (SELECT id FROM dibs_running)
       AND id NOT IN (SELECT value FROM json_each(?3))
     ORDER BY rerank_at, id LIMIT ?2
 );

@@ -29,7 +29,7 @@ INSERT INTO dibs_events (at, type, track, task, worker, took, data)
 SELECT
     ?2, ?1, t.track, t.id, t.worker, iif(?1 = 'task.completed', ?2 - t.started_at, NULL),
     iif(?1 = 'task.submitted', json_patch('{}', json_object('state', t.state, 'due_at', t.due_at)), NULL)
-FROM json_each(?3) AS wanted CROSS JOIN dibs_tasks AS t
+FROM json_each(?3) AS wanted CROSS JOIN dibs_unfinished AS t
 WHERE t.id = wanted.value
   AND (EXISTS (SELECT 1 FROM json_each(?4) WHERE value = 0) OR t.track IN (SELECT value FROM json_each(?4)));
 

@@ -1,10 +1,10 @@
 -- name: partitions
--- The partitions of a queue, in order. Takes the queue, the partition to start after (as `Partition.key`), limit.
+-- The partitions of a queue that have pending tasks, in order. Takes the queue, the partition to start after (as `Partition.key`), limit.
 -- Returns keys of partitions (JSON array). One seek in dibs_partitions each.
 WITH RECURSIVE found (partition) AS (
-    SELECT (SELECT min(partition) FROM dibs_tasks WHERE partition > ?2 AND partition < ?1 || '!')
+    SELECT (SELECT min(partition) FROM dibs_pending WHERE partition > ?2 AND partition < ?1 || '!')
     UNION ALL
-    SELECT (SELECT min(t.partition) FROM dibs_tasks AS t WHERE t.partition > found.partition AND t.partition < ?1 || '!')
+    SELECT (SELECT min(t.partition) FROM dibs_pending AS t WHERE t.partition > found.partition AND t.partition < ?1 || '!')
     FROM found WHERE found.partition IS NOT NULL
     LIMIT ?3
 )
@@ -15,16 +15,16 @@ SELECT json_group_array(partition) FROM found WHERE partition IS NOT NULL;
 -- primary key.
 SELECT json_group_array(partition)
 FROM (
-    SELECT DISTINCT t.partition FROM json_each(?) AS wanted CROSS JOIN dibs_tasks AS t
+    SELECT DISTINCT t.partition FROM json_each(?) AS wanted CROSS JOIN dibs_unfinished AS t
     WHERE t.id = wanted.value AND t.state = 'pending' AND t.partition IS NOT NULL
 );
 
 -- name: partition_loads
 -- The load of partitions. Takes keys of partitions (JSON array), the queue. Returns a JSON array of (key, running
--- tasks, level and at of its bucket or NULL). A range of dibs_partitions and a seek each.
+-- tasks, level and at of its bucket or NULL). A range of dibs_slots and a seek each.
 SELECT json_group_array(json_array(
     wanted.value,
-    (SELECT count(*) FROM dibs_tasks WHERE partition = wanted.value AND state = 'running'),
+    (SELECT count(*) FROM dibs_running WHERE partition = wanted.value),
     b.level,
     b.at
 ))
@@ -32,21 +32,29 @@ FROM json_each(?1) AS wanted LEFT JOIN dibs_buckets AS b
     ON b.queue = ?2 AND b.scope = 'partition' AND b.whose = substr(wanted.value, length(?2) + 2);
 
 -- name: gate
--- Gate pending tasks. Takes ids (JSON array). Moves them within dibs_pending.
-UPDATE dibs_tasks SET gated = 1 WHERE id IN (SELECT value FROM json_each(?)) AND state = 'pending' AND gated = 0;
+-- Gate pending tasks. Takes ids (JSON array). Moves them within dibs_pending, sought as in `delete_pending`.
+UPDATE dibs_pending SET gated = 1
+WHERE (id, track, share, rank) IN (
+    SELECT t.id, t.track, t.share, t.rank
+    FROM json_each(?) AS wanted CROSS JOIN dibs_tasks AS t WHERE t.id = wanted.value
+) AND gated = 0;
 
 -- name: ungate
 -- Ungate pending tasks. Takes ids (JSON array), and whether their moves still concern others, which makes no difference
--- here. Moves them within dibs_pending.
-UPDATE dibs_tasks SET gated = 0 WHERE id IN (SELECT value FROM json_each(?1)) AND ?2 IS NOT NULL;
+-- here. Moves them within dibs_pending, sought as in `delete_pending`.
+UPDATE dibs_pending SET gated = 0
+WHERE (id, track, share, rank) IN (
+    SELECT t.id, t.track, t.share, t.rank
+    FROM json_each(?1) AS wanted CROSS JOIN dibs_tasks AS t WHERE t.id = wanted.value
+) AND gated = 1 AND ?2 IS NOT NULL;
 
 -- name: gated_of
 -- Some gated tasks of some tracks. Takes tracks (JSON array), limit. Returns a JSON array of (id, track, share). Reads
--- ranges of dibs_pending.
+-- ranges of the primary key.
 SELECT json_group_array(json_array(id, track, share))
 FROM (
-    SELECT id, track, share FROM dibs_tasks INDEXED BY dibs_pending
-    WHERE state = 'pending' AND track IN (SELECT value FROM json_each(?1)) AND gated = 1 LIMIT ?2
+    SELECT id, track, share FROM dibs_pending
+    WHERE track IN (SELECT value FROM json_each(?1)) AND gated = 1 LIMIT ?2
 );
 
 -- name: gated_heads
@@ -58,28 +66,28 @@ WITH RECURSIVE heads (partition, id) AS (
     SELECT
         wanted.value,
         (
-            SELECT t.id FROM dibs_tasks AS t INDEXED BY dibs_partitions
-            WHERE t.partition = wanted.value AND t.state = 'pending'
+            SELECT t.id FROM dibs_pending AS t INDEXED BY dibs_partitions
+            WHERE t.partition = wanted.value
               AND t.id NOT IN (SELECT value FROM json_each(?3))
             ORDER BY t.track, t.share, t.rank, t.id LIMIT 1
         )
     FROM json_each(?1) AS wanted
     WHERE ?2 IS NULL
-       OR (SELECT count(*) FROM dibs_tasks AS r WHERE r.partition = wanted.value AND r.state = 'running') < ?2
+       OR (SELECT count(*) FROM dibs_running AS r WHERE r.partition = wanted.value) < ?2
     UNION ALL
     SELECT
         heads.partition,
         coalesce(
             (
-                SELECT t.id FROM dibs_tasks AS t INDEXED BY dibs_partitions
-                WHERE t.partition = heads.partition AND t.state = 'pending'
+                SELECT t.id FROM dibs_pending AS t INDEXED BY dibs_partitions
+                WHERE t.partition = heads.partition
                   AND t.track = last.track AND t.share > last.share
                   AND t.id NOT IN (SELECT value FROM json_each(?3))
                 ORDER BY t.share, t.rank, t.id LIMIT 1
             ),
             (
-                SELECT t.id FROM dibs_tasks AS t INDEXED BY dibs_partitions
-                WHERE t.partition = heads.partition AND t.state = 'pending' AND t.track > last.track
+                SELECT t.id FROM dibs_pending AS t INDEXED BY dibs_partitions
+                WHERE t.partition = heads.partition AND t.track > last.track
                   AND t.id NOT IN (SELECT value FROM json_each(?3))
                 ORDER BY t.track, t.share, t.rank, t.id LIMIT 1
             )
@@ -87,15 +95,16 @@ WITH RECURSIVE heads (partition, id) AS (
     FROM heads CROSS JOIN dibs_tasks AS last WHERE last.id = heads.id
 )
 SELECT json_group_array(json_array(t.id, t.track, t.share))
-FROM heads CROSS JOIN dibs_tasks AS t WHERE t.id = heads.id AND t.gated = 1;
+FROM heads CROSS JOIN dibs_tasks AS t CROSS JOIN dibs_pending AS p
+WHERE t.id = heads.id AND p.track = t.track AND p.gated = 1 AND p.share = t.share AND p.rank = t.rank AND p.id = t.id;
 
 -- name: read_group
 -- Pending tasks of one track and share in a partition. Takes the partition's key, track, share, rank and id to start
 -- after, limit. Returns a JSON array as `read_track` does. Reads a range of dibs_partitions.
 SELECT json_group_array(json_array(rank, id, ready_at, track, partition))
 FROM (
-    SELECT rank, id, ready_at, track, partition FROM dibs_tasks INDEXED BY dibs_partitions
-    WHERE partition = ?1 AND state = 'pending' AND track = ?2 AND share = ?3 AND (rank, id) > (?4, ?5)
+    SELECT rank, id, ready_at, track, partition FROM dibs_pending INDEXED BY dibs_partitions
+    WHERE partition = ?1 AND track = ?2 AND share = ?3 AND (rank, id) > (?4, ?5)
     ORDER BY rank, id LIMIT ?6
 );
 
@@ -142,7 +151,7 @@ DELETE FROM dibs_buckets WHERE (queue, scope, whose) IN (
 -- (partition, level, at, 1 if tasks are pending there). Reads a range of dibs_refills, and one seek each.
 SELECT json_group_array(json_array(
     whose, level, at,
-    EXISTS (SELECT 1 FROM dibs_tasks WHERE partition = queue || ' ' || whose AND state = 'pending')
+    EXISTS (SELECT 1 FROM dibs_pending WHERE partition = queue || ' ' || whose)
 ))
 FROM (
     SELECT queue, whose, level, at FROM dibs_buckets INDEXED BY dibs_refills

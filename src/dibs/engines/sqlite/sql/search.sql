@@ -29,7 +29,7 @@ FROM (
             AND (?10 IS NULL OR worker = ?10) AND (?11 IS NULL OR created_at >= ?11)
             AND (?12 IS NULL OR created_at < ?12) AND (?13 IS NULL OR instr(facts, ?13))
             AND (?14 IS NULL OR instr(facts, ?14)) AND (?15 IS NULL OR instr(facts, ?15)) AS is_wanted
-        FROM dibs_tasks WHERE ?4 AND id < coalesce(?1, char(1114111)) AND id >= ?2 ORDER BY id DESC LIMIT ?3
+        FROM dibs_unfinished WHERE ?4 AND id < coalesce(?1, char(1114111)) AND id >= ?2 ORDER BY id DESC LIMIT ?3
     )
     WHERE is_wanted
     UNION ALL
@@ -112,7 +112,7 @@ FROM (
 -- name: unfinished_in
 -- Unfinished tasks of some states, downwards by id. Takes the id to start below (NULL: the newest), limit, a JSON array
 -- of (track, state). Returns a JSON array of ids. Reads the newest of each track in dibs_later and dibs_blocked, all
--- running tasks in dibs_leases, and all pending tasks of the tracks in dibs_pending: the caller knows how many.
+-- running tasks in dibs_running, and all pending tasks of the tracks in dibs_pending: the caller knows how many.
 SELECT json_group_array(id)
 FROM (
     SELECT id
@@ -136,12 +136,12 @@ FROM (
               ORDER BY id DESC LIMIT 1 OFFSET ?2 - 1
           ), '')
         UNION ALL
-        SELECT t.id FROM json_each(?3) AS wanted CROSS JOIN dibs_tasks AS t INDEXED BY dibs_pending
-        WHERE wanted.value ->> 1 = 'pending' AND t.state = 'pending' AND t.track = wanted.value ->> 0
+        SELECT t.id FROM json_each(?3) AS wanted CROSS JOIN dibs_pending AS t
+        WHERE wanted.value ->> 1 = 'pending' AND t.track = wanted.value ->> 0
           AND t.id < coalesce(?1, char(1114111))
         UNION ALL
-        SELECT t.id FROM dibs_tasks AS t INDEXED BY dibs_leases
-        WHERE t.lease_expires_at IS NOT NULL AND t.id < coalesce(?1, char(1114111)) AND t.track IN (
+        SELECT t.id FROM dibs_running AS t
+        WHERE t.id < coalesce(?1, char(1114111)) AND t.track IN (
             SELECT value ->> 0 FROM json_each(?3) WHERE value ->> 1 = 'running'
         )
     )
@@ -198,7 +198,7 @@ DELETE FROM dibs_blocks WHERE (trait, block) IN (
 -- of the three indexes of members.
 SELECT json_group_array(json_array(id, track, state, worker))
 FROM (
-    SELECT id, track, state, worker FROM dibs_tasks
+    SELECT id, track, state, worker FROM dibs_unfinished
     WHERE ?3 AND workflow = ?6 AND id < coalesce(?1, char(1114111))
     UNION ALL
     SELECT id, track, state, worker FROM dibs_dead

@@ -8,7 +8,7 @@ SELECT
             t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease, t.lease_expires_at,
             t.started_at, t.worker, t.sequence, t.version, t.progress, NULL, NULL, t.args, t.facts, t.created_at
         ))
-        FROM json_each(?1) AS wanted CROSS JOIN dibs_tasks AS t WHERE t.id = wanted.value
+        FROM json_each(?1) AS wanted CROSS JOIN dibs_unfinished AS t WHERE t.id = wanted.value
     ),
     (
         SELECT json_group_array(json_array(
@@ -33,7 +33,7 @@ SELECT
 SELECT
     t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease, t.lease_expires_at,
     t.started_at, t.worker, t.sequence, t.version, t.progress, NULL, NULL, t.args, t.facts, t.created_at
-FROM json_each(?1) AS wanted CROSS JOIN dibs_tasks AS t WHERE t.id = wanted.value
+FROM json_each(?1) AS wanted CROSS JOIN dibs_unfinished AS t WHERE t.id = wanted.value
 UNION ALL
 SELECT
     t.id, t.track, t.state, t.rank, t.ready_at, NULL, NULL, t.lease, NULL,
@@ -51,7 +51,7 @@ WHERE wanted.value BETWEEN d.lowest AND d.highest AND t.day = d.day AND t.id = w
 -- finished task is read as completed. Seeks by primary key, like `find`, but reads nothing else.
 SELECT json_group_array(json_array(id, state))
 FROM (
-    SELECT t.id, t.state FROM json_each(?1) AS wanted CROSS JOIN dibs_tasks AS t WHERE t.id = wanted.value
+    SELECT t.id, t.state FROM json_each(?1) AS wanted CROSS JOIN dibs_unfinished AS t WHERE t.id = wanted.value
     UNION ALL
     SELECT t.id, 'dead' FROM json_each(?1) AS wanted CROSS JOIN dibs_dead AS t WHERE t.id = wanted.value
     UNION ALL
@@ -61,22 +61,33 @@ FROM (
 );
 
 -- name: insert_task
--- Store an unfinished task that is in no place. Takes the columns of `task_columns`, and created_at. Changes no row if
--- the id exists.
+-- Store an unfinished task that is in no place. Takes the columns of `task_columns`, of which those of its run are not
+-- stored here, and created_at. Changes no row if the id exists.
 INSERT OR IGNORE INTO dibs_tasks (
-    id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_for, lease_expires_at, started_at, worker,
-    sequence, cancel, share, gated, partition, expires_at, workflow, version, progress, args, facts, created_at
+    id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_for, started_at, worker, sequence, share, partition,
+    expires_at, workflow, version, progress, args, facts, created_at
 )
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+VALUES (
+    ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?11, ?12, ?13, ?15, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24
+);
 
 -- name: save_task
 -- Update an unfinished task. Takes the columns of `task_columns`, and the lease number, state and version that it was
--- loaded with: the fence is in the statement. Changes no row if one differs. Seeks by primary key.
+-- loaded with: the fence is in the statement. Changes no row if one differs. Seeks by primary key. The new version of a
+-- task that runs on is counted by `save_runs`.
 UPDATE dibs_tasks SET
-    track = ?2, state = ?3, rank = ?4, ready_at = ?5, due_at = ?6, rerank_at = ?7, lease = ?8, lease_for = ?9,
-    lease_expires_at = ?10, started_at = ?11, worker = ?12, sequence = ?13, cancel = ?14, share = ?15, gated = ?16,
-    partition = ?17, expires_at = ?18, workflow = ?19, version = ?20, progress = ?21, args = ?22, facts = ?23
-WHERE id = ?1 AND lease = ?24 AND state = ?25 AND version = ?26;
+    track = ?2, state = iif(?3 = 'running', 'pending', ?3), rank = ?4, ready_at = ?5, due_at = ?6, rerank_at = ?7,
+    lease = ?8, lease_for = ?9, started_at = ?11, worker = ?12, sequence = ?13, share = ?15, partition = ?17,
+    expires_at = ?18, workflow = ?19, version = iif(?3 = 'running', version, ?20), progress = ?21, args = ?22, facts = ?23
+WHERE id = ?1 AND EXISTS (
+    SELECT 1 FROM dibs_unfinished AS t WHERE t.id = ?1 AND t.lease = ?24 AND t.state = ?25 AND t.version = ?26
+);
+
+-- name: save_runs
+-- Update running tasks that run on. Takes a JSON object: ids, and whether each has been asked to stop.
+UPDATE dibs_running SET version = version + 1, cancel = run.value
+FROM (SELECT key, value FROM json_each(?)) AS run
+WHERE id = run.key;
 
 -- name: save_dead
 -- Store dead tasks. Takes a JSON array of ended tasks (the columns of `ended_columns`; dead ones have no result).
@@ -106,9 +117,10 @@ FROM json_each(?);
 -- name: delete_tasks
 -- Delete unfinished tasks. Takes a JSON array of (id, lease number, state, version) as they were loaded; a task that
 -- differs stays. Seeks by primary key.
-DELETE FROM dibs_tasks
-WHERE (id, lease, state, version) IN (
-    SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3 FROM json_each(?)
+DELETE FROM dibs_tasks WHERE id IN (
+    SELECT t.id FROM json_each(?) AS wanted CROSS JOIN dibs_unfinished AS t
+    WHERE t.id = wanted.value ->> 0 AND t.lease = wanted.value ->> 1 AND t.state = wanted.value ->> 2
+      AND t.version = wanted.value ->> 3
 );
 
 -- name: delete_dead
@@ -129,6 +141,11 @@ WHERE (day, id, lease, state, version) IN (
 -- Delete unfinished tasks, whatever they contain. Takes ids (JSON array).
 DELETE FROM dibs_tasks WHERE id IN (SELECT value FROM json_each(?));
 
+-- name: purge_pending
+-- Take a task that can't be read out of the order of claims, where its columns may not lead. Takes its id. Reads all
+-- pending tasks; only when such a task is purged.
+DELETE FROM dibs_pending WHERE id = ?;
+
 -- name: purge_dead
 -- Delete dead tasks, whatever they contain. Takes ids (JSON array).
 DELETE FROM dibs_dead WHERE id IN (SELECT value FROM json_each(?));
@@ -139,26 +156,19 @@ DELETE FROM dibs_finished WHERE (day, id) IN (SELECT value ->> 0, value ->> 1 FR
 
 -- name: pending_of
 -- Some pending tasks of a track, gated ones last. Takes the track, limit, ids to skip (JSON array). Returns a JSON
--- array of rows (the columns of `Row`). Reads a range of dibs_pending.
-SELECT json_group_array(json_array(
-    id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_expires_at, started_at, worker, sequence,
-    version, progress, NULL, NULL, args, facts, created_at
-))
+-- array of ids. Reads a range of the primary key.
+SELECT json_group_array(id)
 FROM (
-    SELECT * FROM dibs_tasks INDEXED BY dibs_pending
-    WHERE state = 'pending' AND track = ?1 AND id NOT IN (SELECT value FROM json_each(?3)) LIMIT ?2
+    SELECT id FROM dibs_pending
+    WHERE track = ?1 AND id NOT IN (SELECT value FROM json_each(?3)) ORDER BY gated, share, rank, id LIMIT ?2
 );
 
 -- name: due_of
 -- Some tasks of some tracks that are not due. Takes tracks (JSON array), limit, ids to skip (JSON array). Returns a
--- JSON array of rows (the columns of `Row`). Visits waiting tasks through dibs_due until it has enough; only when a
--- queue is deleted.
-SELECT json_group_array(json_array(
-    id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_expires_at, started_at, worker, sequence,
-    version, progress, NULL, NULL, args, facts, created_at
-))
+-- JSON array of ids. Visits waiting tasks through dibs_due until it has enough; only when a queue is deleted.
+SELECT json_group_array(id)
 FROM (
-    SELECT * FROM dibs_tasks INDEXED BY dibs_due
+    SELECT id FROM dibs_tasks INDEXED BY dibs_due
     WHERE due_at IS NOT NULL AND track IN (SELECT value FROM json_each(?1))
       AND id NOT IN (SELECT value FROM json_each(?3))
     LIMIT ?2
@@ -166,13 +176,10 @@ FROM (
 
 -- name: blocked_of
 -- Some blocked tasks of some tracks. Takes tracks (JSON array), limit, ids to skip (JSON array). Returns a JSON array
--- of rows (the columns of `Row`). Reads ranges of dibs_blocked.
-SELECT json_group_array(json_array(
-    id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_expires_at, started_at, worker, sequence,
-    version, progress, NULL, NULL, args, facts, created_at
-))
+-- of ids. Reads ranges of dibs_blocked.
+SELECT json_group_array(id)
 FROM (
-    SELECT t.* FROM json_each(?1) AS wanted CROSS JOIN dibs_tasks AS t INDEXED BY dibs_blocked
+    SELECT t.id FROM json_each(?1) AS wanted CROSS JOIN dibs_tasks AS t INDEXED BY dibs_blocked
     WHERE t.state = 'blocked' AND t.track = wanted.value
       AND t.id NOT IN (SELECT value FROM json_each(?3))
     LIMIT ?2
@@ -180,30 +187,28 @@ FROM (
 
 -- name: expired
 -- Running tasks whose lease has ended by an instant, longest ago first. Takes the instant, limit, ids to skip (JSON
--- array). Returns a JSON array of rows (the columns of `Row`). Reads a range of dibs_leases.
-SELECT json_group_array(json_array(
-    id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_expires_at, started_at, worker, sequence,
-    version, progress, NULL, NULL, args, facts, created_at
-))
+-- array). Returns a JSON array of ids. Reads a range of dibs_own_ends and of dibs_lease_ends, and visits the running tasks
+-- if there are such leases.
+SELECT json_group_array(id)
 FROM (
-    SELECT * FROM dibs_tasks INDEXED BY dibs_leases
-    WHERE lease_expires_at IS NOT NULL AND lease_expires_at <= ?1
-      AND id NOT IN (SELECT value FROM json_each(?3))
-    ORDER BY lease_expires_at, id LIMIT ?2
+    SELECT expires_at, id FROM dibs_running INDEXED BY dibs_own_ends
+    WHERE expires_at IS NOT NULL AND expires_at <= ?1 AND id NOT IN (SELECT value FROM json_each(?3))
+    UNION ALL
+    SELECT l.expires_at, r.id FROM dibs_leases AS l INDEXED BY dibs_lease_ends CROSS JOIN dibs_running AS r
+    WHERE l.expires_at <= ?1 AND r.batch = l.batch AND r.expires_at IS NULL
+      AND r.id NOT IN (SELECT value FROM json_each(?3))
+    ORDER BY 1, 2 LIMIT ?2
 );
 
 -- name: running_of
--- Running tasks of some workers. Takes workers (JSON array), limit, ids to skip (JSON array). Returns a JSON array of
--- rows (the columns of `Row`). Visits the running tasks through dibs_leases, only when a worker has been found dead.
-SELECT json_group_array(json_array(
-    id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_expires_at, started_at, worker, sequence,
-    version, progress, NULL, NULL, args, facts, created_at
-))
+-- Running tasks of some workers. Takes workers (JSON array), limit, ids to skip (JSON array). Returns a JSON array of ids.
+-- Visits leases, and running tasks if one is found; only when a worker has been found dead.
+SELECT json_group_array(id)
 FROM (
-    SELECT * FROM dibs_tasks INDEXED BY dibs_leases
-    WHERE lease_expires_at IS NOT NULL AND worker IN (SELECT value FROM json_each(?1))
-      AND id NOT IN (SELECT value FROM json_each(?3))
-    ORDER BY lease_expires_at, id LIMIT ?2
+    SELECT r.id FROM dibs_leases AS l CROSS JOIN dibs_running AS r
+    WHERE l.worker IN (SELECT value FROM json_each(?1)) AND r.batch = l.batch
+      AND r.id NOT IN (SELECT value FROM json_each(?3))
+    ORDER BY coalesce(r.expires_at, l.expires_at), r.id LIMIT ?2
 );
 
 -- name: has_running
@@ -211,9 +216,9 @@ FROM (
 -- array). Reads as `running_of`.
 SELECT json_group_array(worker)
 FROM (
-    SELECT DISTINCT worker FROM dibs_tasks INDEXED BY dibs_leases
-    WHERE lease_expires_at IS NOT NULL AND worker IN (SELECT value FROM json_each(?1))
-      AND id NOT IN (SELECT value FROM json_each(?2))
+    SELECT DISTINCT l.worker FROM dibs_leases AS l CROSS JOIN dibs_running AS r
+    WHERE l.worker IN (SELECT value FROM json_each(?1)) AND r.batch = l.batch
+      AND r.id NOT IN (SELECT value FROM json_each(?2))
 );
 
 -- name: purge_row
@@ -222,7 +227,7 @@ FROM (
 SELECT json_group_array(json_array(id, place, state, track, share, partition, day, lease_expires_at))
 FROM (
     SELECT t.id, 'tasks' AS place, t.state, t.track, t.share, t.partition, 0 AS day, t.lease_expires_at
-    FROM json_each(?1) AS wanted CROSS JOIN dibs_tasks AS t WHERE t.id = wanted.value
+    FROM json_each(?1) AS wanted CROSS JOIN dibs_unfinished AS t WHERE t.id = wanted.value
     UNION ALL
     SELECT t.id, 'dead', t.state, t.track, '', NULL, t.day, NULL
     FROM json_each(?1) AS wanted CROSS JOIN dibs_dead AS t WHERE t.id = wanted.value

@@ -4,11 +4,11 @@ SELECT json_group_array(json_array(id, name, created_at, total)) FROM dibs_workf
 
 -- name: count_by_state
 -- The members of workflows by state, in all three places. Takes workflows (JSON array). Returns a JSON array of
--- (workflow, state, n). Ranges of the indexes of members, which have all of it.
+-- (workflow, state, n). Ranges of the indexes of members, and whether each unfinished one runs.
 SELECT json_group_array(json_array(workflow, state, n))
 FROM (
     SELECT t.workflow, CAST(t.state AS TEXT) AS state, count(*) AS n
-    FROM json_each(?1) AS wanted CROSS JOIN dibs_tasks AS t WHERE t.workflow = wanted.value GROUP BY 1, 2
+    FROM json_each(?1) AS wanted CROSS JOIN dibs_unfinished AS t WHERE t.workflow = wanted.value GROUP BY 1, 2
     UNION ALL
     SELECT t.workflow, CAST(t.state AS TEXT), count(*)
     FROM json_each(?1) AS wanted CROSS JOIN dibs_dead AS t WHERE t.workflow = wanted.value GROUP BY 1, 2
@@ -35,12 +35,9 @@ WHERE dibs_workflows.id = new.id;
 
 -- name: members
 -- Unfinished members of a workflow, upwards by id. Takes the workflow, the id to start after, limit. Returns a JSON
--- array of rows (the columns of `Row`). Reads a range of dibs_members.
-SELECT json_group_array(json_array(
-    id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_expires_at, started_at, worker, sequence,
-    version, progress, NULL, NULL, args, facts, created_at
-))
-FROM (SELECT * FROM dibs_tasks WHERE workflow = ?1 AND id > coalesce(?2, '') ORDER BY id LIMIT ?3);
+-- array of ids. Reads a range of dibs_members.
+SELECT json_group_array(id)
+FROM (SELECT id FROM dibs_tasks WHERE workflow = ?1 AND id > coalesce(?2, '') ORDER BY id LIMIT ?3);
 
 -- name: dead_members
 -- Dead members of a workflow, upwards by id. Takes the workflow, the id to start after, limit. Returns ids (JSON
@@ -62,7 +59,10 @@ FROM (
 -- A member of a workflow that can still be cancelled. Takes the workflow. Returns an id, or none (JSON array). Visits
 -- unfinished members in dibs_members until it finds one; only those that were asked to stop are passed over.
 SELECT json_group_array(id)
-FROM (SELECT id FROM dibs_tasks WHERE workflow = ? AND NOT (state = 'running' AND cancel = 1) LIMIT 1);
+FROM (
+    SELECT t.id FROM dibs_tasks AS t LEFT JOIN dibs_running AS r ON r.id = t.id
+    WHERE t.workflow = ? AND coalesce(r.cancel, 0) = 0 LIMIT 1
+);
 
 -- name: replayable_member
 -- A member of a workflow that its replay touches. Takes the workflow. Returns an id, or none (JSON array). Ranges of
