@@ -36,8 +36,19 @@ CHANGES: tuple[dict[str, object], ...] = (
     {"max_aging_bonus": None, "aging": 600},
 )
 GROUPS = """
-SELECT t.partition, t.track, t.share, t.gated, t.id FROM dibs_tasks AS t
-WHERE t.state = 'pending' AND t.partition IS NOT NULL ORDER BY t.partition, t.track, t.share, t.rank, t.id
+SELECT t.partition, t.track, t.share, t.gated, t.id FROM dibs_pending AS t
+WHERE t.partition IS NOT NULL ORDER BY t.partition, t.track, t.share, t.rank, t.id
+"""
+PLACES = """
+SELECT
+    t.id, t.state,
+    (
+        SELECT count(*) FROM dibs_pending AS p
+        WHERE (p.id, p.track, p.share, p.rank, p.ready_at) = (t.id, t.track, t.share, t.rank, t.ready_at)
+          AND p.partition IS t.partition AND p.expires_at IS t.expires_at
+    ),
+    (SELECT count(*) FROM dibs_running AS r WHERE r.id = t.id AND r.track = t.track AND r.partition IS t.partition)
+FROM dibs_tasks AS t
 """
 
 
@@ -46,7 +57,7 @@ def has_headroom(connection: sqlite3.Connection, partition: str, settings: Queue
     if limit is None:
         return True
     running = connection.execute(
-        "SELECT count(*) FROM dibs_tasks WHERE partition = ? AND state = 'running'", (partition,)
+        "SELECT count(*) FROM dibs_running WHERE partition = ?", (partition,)
     ).fetchone()[0]
     if free_slots(limit, running) == 0:
         return False
@@ -63,8 +74,20 @@ def has_headroom(connection: sqlite3.Connection, partition: str, settings: Queue
     return tokens(bucket) > 0 and (row is None or row[2] is None)
 
 
+def check_places(connection: sqlite3.Connection) -> None:
+    """What is pending is in the order of claims, what runs is held by a lease, and nothing else is there."""
+    for task_id, state, pending, running in connection.execute(PLACES).fetchall():
+        assert pending + running == (state == "pending"), f"{task_id}: {state}, {pending} pending, {running} running"
+    for place in ("pending", "running"):
+        left = f"SELECT id FROM dibs_{place} WHERE id NOT IN (SELECT id FROM dibs_tasks)"
+        assert connection.execute(left).fetchall() == []
+    held = dict(connection.execute("SELECT batch, count(*) FROM dibs_running GROUP BY batch").fetchall())
+    assert dict(connection.execute("SELECT batch, held FROM dibs_leases").fetchall()) == held
+
+
 def check(path: Path, settings: QueueSettings, now: int) -> None:
     with closing(sqlite3.connect(path)) as connection:
+        check_places(connection)
         seen = set()
         for partition, track, share, gated, task_id in connection.execute(GROUPS).fetchall():
             if settings.per_partition is None:
@@ -73,7 +96,7 @@ def check(path: Path, settings: QueueSettings, now: int) -> None:
                 seen.add((partition, track, share))
                 assert not (gated and has_headroom(connection, partition, settings, now)), f"{task_id} is kept back"
         fair = {track for (track,) in connection.execute("SELECT track FROM dibs_tracks WHERE fair = 1")}
-        pending = connection.execute("SELECT track, share, gated FROM dibs_tasks WHERE state = 'pending'").fetchall()
+        pending = connection.execute("SELECT track, share, gated FROM dibs_pending").fetchall()
         assert {share for track, share, _ in pending if track not in fair} <= {""}
         counted = Counter(share for track, share, _ in pending if track in fair)
         kept = dict(connection.execute("SELECT share, pending FROM dibs_shares WHERE pending <> 0").fetchall())

@@ -81,12 +81,12 @@ SELECT t.id, t.lease + 1, ?2, t.track, t.partition
 FROM json_each(?1) AS wanted CROSS JOIN dibs_tasks AS t WHERE t.id = wanted.value;
 
 -- name: claim_repeat
--- The running tasks of an earlier claim. Takes worker, sequence. Returns a JSON array of ids, in order. Visits leases, and
--- running tasks if one is found: repeats are rare, both are few.
+-- The running tasks of an earlier claim. Takes worker, sequence. Returns a JSON array of ids, in order.
+-- Visits every running task: repeats are rare, running tasks few.
 SELECT json_group_array(id)
 FROM (
-    SELECT r.id FROM dibs_leases AS l CROSS JOIN dibs_running AS r
-    WHERE l.worker = ?1 AND l.sequence = ?2 AND r.batch = l.batch ORDER BY r.id
+    SELECT r.id FROM dibs_running AS r CROSS JOIN dibs_leases AS l
+    WHERE l.batch = r.batch AND l.worker = ?1 AND l.sequence = ?2 ORDER BY r.id
 );
 
 -- name: add_pending

@@ -187,26 +187,28 @@ FROM (
 
 -- name: expired
 -- Running tasks whose lease has ended by an instant, longest ago first. Takes the instant, limit, ids to skip (JSON
--- array). Returns a JSON array of ids. Reads a range of dibs_own_ends and of dibs_lease_ends, and visits the running tasks
--- if there are such leases.
+-- array). Returns a JSON array of ids. Reads a range of dibs_own_ends, looks into dibs_lease_ends, and visits every
+-- running task only if a lease has ended.
 SELECT json_group_array(id)
 FROM (
     SELECT expires_at, id FROM dibs_running INDEXED BY dibs_own_ends
     WHERE expires_at IS NOT NULL AND expires_at <= ?1 AND id NOT IN (SELECT value FROM json_each(?3))
     UNION ALL
-    SELECT l.expires_at, r.id FROM dibs_leases AS l INDEXED BY dibs_lease_ends CROSS JOIN dibs_running AS r
-    WHERE l.expires_at <= ?1 AND r.batch = l.batch AND r.expires_at IS NULL
+    SELECT l.expires_at, r.id
+    FROM (SELECT 1 FROM dibs_leases INDEXED BY dibs_lease_ends WHERE expires_at <= ?1 LIMIT 1)
+    CROSS JOIN dibs_running AS r CROSS JOIN dibs_leases AS l
+    WHERE l.batch = r.batch AND l.expires_at <= ?1 AND r.expires_at IS NULL
       AND r.id NOT IN (SELECT value FROM json_each(?3))
     ORDER BY 1, 2 LIMIT ?2
 );
 
 -- name: running_of
 -- Running tasks of some workers. Takes workers (JSON array), limit, ids to skip (JSON array). Returns a JSON array of ids.
--- Visits leases, and running tasks if one is found; only when a worker has been found dead.
+-- Visits every running task; only when a worker has been found dead.
 SELECT json_group_array(id)
 FROM (
-    SELECT r.id FROM dibs_leases AS l CROSS JOIN dibs_running AS r
-    WHERE l.worker IN (SELECT value FROM json_each(?1)) AND r.batch = l.batch
+    SELECT r.id FROM dibs_running AS r CROSS JOIN dibs_leases AS l
+    WHERE l.batch = r.batch AND l.worker IN (SELECT value FROM json_each(?1))
       AND r.id NOT IN (SELECT value FROM json_each(?3))
     ORDER BY coalesce(r.expires_at, l.expires_at), r.id LIMIT ?2
 );
@@ -216,8 +218,8 @@ FROM (
 -- array). Reads as `running_of`.
 SELECT json_group_array(worker)
 FROM (
-    SELECT DISTINCT l.worker FROM dibs_leases AS l CROSS JOIN dibs_running AS r
-    WHERE l.worker IN (SELECT value FROM json_each(?1)) AND r.batch = l.batch
+    SELECT DISTINCT l.worker FROM dibs_running AS r CROSS JOIN dibs_leases AS l
+    WHERE l.batch = r.batch AND l.worker IN (SELECT value FROM json_each(?1))
       AND r.id NOT IN (SELECT value FROM json_each(?2))
 );
 
