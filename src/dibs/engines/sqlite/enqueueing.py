@@ -36,10 +36,12 @@ def enqueue(
     transaction.refresh(generation)
     if workflow is None and are_new(tasks, highest) and all_plain(tasks, transaction.catalog.queues):
         rows = write_plain(transaction, tasks)
+        transaction.run("add_newest", highest)
         return [EnqueueAnswer(EnqueueOutcome.ENQUEUED, row[0], row[3]) for row in rows]
     known, answers = at_once(decide(transaction, tasks, atomic, highest))
     if not known.refused:
-        write_plain(transaction, known.take_plain())
+        rows = write_plain(transaction, known.take_plain())
+        transaction.join_order({row[0]: False for row in rows if row[3] is State.PENDING})
         at_once(store(transaction, known, workflow))
     return answers
 
@@ -64,14 +66,13 @@ def are_new(tasks: Sequence[NewTask], highest: str) -> bool:
 
 
 def write_plain(transaction: Transaction, tasks: Iterable[NewTask]) -> list[tuple[Any, ...]]:
-    """Store tasks that need few columns, with counts and topics; returns their rows."""
+    """Store tasks that need few columns, with counts and topics, not yet in the order of claims; returns their rows."""
     rows = rows_of(transaction, tasks)
     whole = len(rows) - len(rows) % ROWS
     for start in range(0, whole, ROWS):
         transaction.run("enqueue_many", *chain.from_iterable(rows[start : start + ROWS]))
     for row in rows[whole:]:
         transaction.run("enqueue_one", *row)
-    transaction.join_order({row[0]: False for row in rows if row[3] is State.PENDING})
     if transaction.catalog.watches:
         transaction.emit_tasks(EventType.TASK_SUBMITTED, [row[0] for row in rows])
     return rows

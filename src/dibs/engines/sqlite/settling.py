@@ -99,7 +99,7 @@ def complete(transaction: Transaction, settlements: list[Settlement], runs: list
         transaction.emit_tasks(EventType.TASK_COMPLETED, [*results])
     moved = transaction.run("complete", to_json(results), day, transaction.now)
     assert moved == len(runs), "a completed task did not move"
-    deleted = transaction.run("end_runs", ids), transaction.run("complete_delete", ids)
+    deleted = transaction.run("end_runs", ids), transaction.run("purge_tasks", ids)
     assert deleted == (moved, moved), "a completed task stayed behind"
     transaction.release(Totals(run.batch for run in runs))
     transaction.run("save_day", day, min(results), max(results))

@@ -255,7 +255,13 @@ class Transaction(Snapshot, StoreTransaction[Catalog]):
         for ends_at, begun in ends.items():
             batch = self.value("add_lease", request.worker, request.sequence, self.now, ends_at, len(begun))
             self.run("claim", ids if len(begun) == len(tasks) else to_json(begun), batch)
-        taken = self.run("delete_pending", ids)
+        groups = {(each.head.track, each.share, each.head.partition_key) for each in chosen}
+        track, share, partition = next(iter(groups))
+        if len(groups) == 1 and partition is None:
+            stretch = (heads[0].rank, heads[0].id, heads[-1].rank, heads[-1].id)
+            taken = self.run("delete_stretch", track, share, *stretch, ids)
+        else:
+            taken = self.run("delete_pending", ids)
         assert taken == len(heads), "the order of claims names tasks that are not pending"
         trait, blocks = claimed_pairs(request.worker, [head.id for head in heads])
         self.note_blocks([trait], blocks)

@@ -96,6 +96,14 @@ INSERT INTO dibs_pending (track, gated, share, rank, id, ready_at, partition, ex
 SELECT t.track, come.value, t.share, t.rank, t.id, t.ready_at, t.partition, t.expires_at
 FROM json_each(?) AS come CROSS JOIN dibs_tasks AS t WHERE t.id = come.key AND t.state = 'pending';
 
+-- name: delete_stretch
+-- Take the claimed tasks of one stretch out of the order of claims; no task with a partition is among them, so none is
+-- gated. Takes track, share, rank and id of the first and of the last, ids (JSON array). Reads what `read_track` has read:
+-- a third of what seeking each costs.
+DELETE FROM dibs_pending
+WHERE track = ?1 AND gated = 0 AND share = ?2 AND (rank, id) >= (?3, ?4) AND (rank, id) <= (?5, ?6)
+  AND id IN (SELECT value FROM json_each(?7));
+
 -- name: delete_pending
 -- Take tasks that are pending no longer out of the order of claims, before their rows change. Takes ids (JSON array).
 -- Seeks by primary key in both tables. `id` is compared first: SQLite would use no column of another type than the first.

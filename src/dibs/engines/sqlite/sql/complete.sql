@@ -22,11 +22,6 @@ SELECT
 FROM json_each(?1) AS run CROSS JOIN dibs_running AS r CROSS JOIN dibs_leases AS l CROSS JOIN dibs_tasks AS t
 WHERE r.id = run.key AND r.lease = run.value ->> 0 AND l.batch = r.batch AND t.id = r.id;
 
--- name: complete_delete
--- Delete completed runs from the unfinished tasks. Takes ids (JSON array), whose leases `complete` has compared in this
--- transaction.
-DELETE FROM dibs_tasks WHERE id IN (SELECT value FROM json_each(?));
-
 -- name: batches
 -- The batches of running tasks. Takes ids (JSON array). Returns a JSON array of batches, one for each task. Seeks by primary
 -- key.

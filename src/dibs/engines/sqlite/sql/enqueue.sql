@@ -11,8 +11,8 @@ SELECT
 FROM dibs_store;
 
 -- name: enqueue_one
--- Store one new task: `enqueue_many` for the remainder. Takes id, arguments, and the columns of `admitted`. `add_pending`
--- follows.
+-- Store one new task: `enqueue_many` for the remainder. Takes id, arguments, and the columns of `admitted`. `add_newest`
+-- or `add_pending` follows.
 INSERT INTO dibs_tasks (
     id, args, track, state, rank, ready_at, due_at, rerank_at, lease, lease_for, sequence, partition,
     expires_at, created_at, facts
@@ -48,6 +48,11 @@ VALUES
     (?, ?, ?, ?, ?, ?, ?, ?, 0, ?, 0, ?, ?, ?, ?),
     (?, ?, ?, ?, ?, ?, ?, ?, 0, ?, 0, ?, ?, ?, ?),
     (?, ?, ?, ?, ?, ?, ?, ?, 0, ?, 0, ?, ?, ?, ?);
+
+-- name: add_newest
+-- `add_pending` for tasks above all others, which costs a fifth of it. Takes the highest id that was in the store before.
+INSERT INTO dibs_pending (track, gated, share, rank, id, ready_at, partition, expires_at)
+SELECT track, 0, share, rank, id, ready_at, partition, expires_at FROM dibs_tasks WHERE id > ? AND state = 'pending';
 
 -- name: add_blocks
 -- Add to the index of id blocks. Takes a JSON array of (trait, block). What is there stays.
