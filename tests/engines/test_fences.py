@@ -232,6 +232,10 @@ CASES = [
 ]
 
 
+NEVER_LOST = {"sqlite": {"asked to stop after an extension"}}
+"""Moves that no save overwrites, compared or not: there a run is extended in a row of its own."""
+
+
 class DecidedEarlier(Exception):
     """A verb has decided, and is given up before it saves."""
 
@@ -293,7 +297,7 @@ class LateSave:
                 query = f"SELECT lease, state, version FROM {transaction.schema}.{place} WHERE id = $1"
                 row = await transaction.connection.fetchrow(query, self.task.id)
             else:
-                query = f"SELECT lease, state, version FROM dibs_{place} WHERE id = ?"
+                query = f"SELECT lease, state, version FROM dibs_{place.replace('tasks', 'unfinished')} WHERE id = ?"
                 row = transaction.connection.execute(query, (self.task.id,)).fetchone()
             now = dict(zip(now, row, strict=True)) if row else now
         fence = transaction.fence
@@ -357,7 +361,8 @@ def test_without_the_comparison_the_move_is_lost(
             late = LateSave(monkeypatch, tasks[0], case.shown_by)
             outcome = await moved_in_between(case, engine, tasks, late)
             assert not late.was_refused
-            assert outcome != await one_after_the_other(case, tasks)
+            is_lost = outcome != await one_after_the_other(case, tasks)
+            assert is_lost != (case.name in NEVER_LOST.get(kind, ()))
 
     asyncio.run(test())
 
@@ -399,6 +404,8 @@ def move_before_saving(
     async def on_sqlite(self: sqlite.Transaction, changes: Changes) -> None:
         if len(saved) < times:
             self.connection.execute(script())
+            if place == "tasks" and change == MOVES[0]:  # the lease of a running task is in a table of its own
+                self.connection.execute(f"UPDATE dibs_running SET {change}")
         await save(self, changes)
 
     async def on_postgres(self: postgres.Transaction, changes: Changes) -> None:

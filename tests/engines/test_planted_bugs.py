@@ -101,8 +101,9 @@ class ForgetfulStore(DamagedStore):
     """A task that comes back after a run is where no claim reads: it is pending for ever."""
 
     damage = """
-        CREATE TRIGGER forget AFTER UPDATE ON dibs_tasks WHEN NEW.state = 'pending' AND OLD.state <> 'pending'
-        BEGIN UPDATE dibs_tasks SET gated = 1 WHERE id = NEW.id AND lease > 0; END;
+        CREATE TRIGGER forget AFTER INSERT ON dibs_pending
+        WHEN EXISTS (SELECT 1 FROM dibs_tasks WHERE id = NEW.id AND lease > 0)
+        BEGIN UPDATE dibs_pending SET gated = 1 WHERE id = NEW.id; END;
     """
 
 
@@ -119,8 +120,8 @@ class CrowdedStore(DamagedStore):
     """Tasks that run are not counted by partition."""
 
     damage = """
-        CREATE TRIGGER crowd AFTER UPDATE OF state ON dibs_tasks WHEN NEW.state = 'running'
-        BEGIN UPDATE dibs_tasks SET partition = NULL WHERE id = NEW.id; END;
+        CREATE TRIGGER crowd AFTER INSERT ON dibs_running
+        BEGIN UPDATE dibs_running SET partition = NULL WHERE id = NEW.id; END;
     """
 
 

@@ -55,6 +55,15 @@ class OnSqlite:
             own.close()
 
     def set(self, table: str, where: str, **columns: Any) -> int:
+        changed = self.set_in(table, where, columns)
+        if table == "tasks":  # some columns of pending and of running tasks are also, or only, in tables of their own
+            for place in ("pending", "running"):
+                known = {name for _, name, *_ in self.execute(f"PRAGMA table_info(dibs_{place})")}
+                if own := {name: value for name, value in columns.items() if name in known}:
+                    self.set_in(place, where, own)
+        return changed
+
+    def set_in(self, table: str, where: str, columns: dict[str, Any]) -> int:
         parts = ", ".join(f"{name} = ?" for name in columns)
         return len(self.execute(f"UPDATE dibs_{table} SET {parts} WHERE {where} RETURNING 1", *columns.values()))
 

@@ -258,8 +258,8 @@ class Transaction(Snapshot, StoreTransaction[Catalog]):
         groups = {(each.head.track, each.share, each.head.partition_key) for each in chosen}
         track, share, partition = next(iter(groups))
         if len(groups) == 1 and partition is None:
-            stretch = (heads[0].rank, heads[0].id, heads[-1].rank, heads[-1].id)
-            taken = self.run("delete_stretch", track, share, *stretch, ids)
+            first, last = min(heads), max(heads)
+            taken = self.run("delete_stretch", track, share, first.rank, first.id, last.rank, last.id, ids)
         else:
             taken = self.run("delete_pending", ids)
         assert taken == len(heads), "the order of claims names tasks that are not pending"

@@ -151,8 +151,8 @@ CREATE INDEX dibs_lease_ends ON dibs_leases (expires_at);
 -- Unfinished tasks as they are, whether they wait or run.
 CREATE VIEW dibs_unfinished AS
 SELECT
-    t.id, t.track, iif(r.id IS NULL, t.state, 'running') AS state, t.rank, t.ready_at, t.due_at, t.rerank_at,
-    coalesce(r.lease, t.lease) AS lease, coalesce(r.expires_at, l.expires_at) AS lease_expires_at,
+    t.id, t.track, iif(r.id IS NOT NULL AND t.state = 'pending', 'running', t.state) AS state, t.rank, t.ready_at,
+    t.due_at, t.rerank_at, coalesce(r.lease, t.lease) AS lease, coalesce(r.expires_at, l.expires_at) AS lease_expires_at,
     iif(r.id IS NULL, t.started_at, l.started_at) AS started_at, iif(r.id IS NULL, t.worker, l.worker) AS worker,
     iif(r.id IS NULL, t.sequence, l.sequence) AS sequence,
     t.version + coalesce(r.version, 0) + coalesce(l.version, 0) AS version,

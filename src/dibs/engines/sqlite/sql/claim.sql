@@ -66,7 +66,7 @@ FROM (
 -- Tasks that are about to be claimed. Takes ids (JSON array). Returns a JSON array of (id, lease, lease_for, args,
 -- facts) in the order of the ids. Seeks by primary key.
 SELECT json_group_array(json_array(t.id, t.lease, t.lease_for, t.args, t.facts))
-FROM json_each(?) AS wanted CROSS JOIN dibs_tasks AS t WHERE t.id = wanted.value;
+FROM json_each(?) AS wanted CROSS JOIN dibs_tasks AS t WHERE t.id = wanted.value AND t.state = 'pending';
 
 -- name: add_lease
 -- The lease of tasks that are claimed together. Takes worker, sequence, now, when it ends, how many tasks. Returns the
