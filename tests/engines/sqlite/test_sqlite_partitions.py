@@ -56,9 +56,7 @@ def has_headroom(connection: sqlite3.Connection, partition: str, settings: Queue
     limit = settings.per_partition
     if limit is None:
         return True
-    running = connection.execute(
-        "SELECT count(*) FROM dibs_running WHERE partition = ?", (partition,)
-    ).fetchone()[0]
+    running = connection.execute("SELECT count(*) FROM dibs_running WHERE partition = ?", (partition,)).fetchone()[0]
     if free_slots(limit, running) == 0:
         return False
     if limit.rate is None:

@@ -66,9 +66,7 @@ def settle_part(transaction: Transaction, part: Part, answers: dict[int, SettleA
     leases = {settlement.lease.id: settlement.lease.number for _, settlement in part}
     # `is_plain`, without a call for each.
     plain = {
-        each.lease.id: (place, each)
-        for place, each in part
-        if each.outcome is Outcome.COMPLETED and not each.metadata
+        each.lease.id: (place, each) for place, each in part if each.outcome is Outcome.COMPLETED and not each.metadata
     }
     runs = [run for run in transaction.many(FENCED, "fence", to_json(leases)) if run.id in plain]
     if runs:

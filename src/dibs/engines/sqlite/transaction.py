@@ -14,11 +14,11 @@ from dibs.core.states import State
 from dibs.core.task import LeasedTask, TaskRecord
 from dibs.core.times import Duration, Instant, day_of
 from dibs.engines.catalog import Catalog, TrackKey
+from dibs.engines.decisions.admin import PurgeRow
 from dibs.engines.decisions.blocks import claimed_pairs
 from dibs.engines.decisions.choosing import Chosen, Head
 from dibs.engines.decisions.encoding import to_json
 from dibs.engines.decisions.facts import Track, decode_facts, leased_task, mixed_band
-from dibs.engines.decisions.admin import PurgeRow
 from dibs.engines.decisions.records import Changes, Place
 from dibs.engines.decisions.transaction import Queue
 from dibs.engines.figures import Counter
@@ -249,20 +249,8 @@ class Transaction(Snapshot, StoreTransaction[Catalog]):
                 self.set_aside(head.id, head.track, State.PENDING, False, None, problem_of(error))
         if len(tasks) < len(heads):
             return None
-        ends: dict[Instant, list[str]] = defaultdict(list)
-        for task in tasks.values():
-            ends[task.lease_expires_at].append(task.id)
-        for ends_at, begun in ends.items():
-            batch = self.value("add_lease", request.worker, request.sequence, self.now, ends_at, len(begun))
-            self.run("claim", ids if len(begun) == len(tasks) else to_json(begun), batch)
-        groups = {(each.head.track, each.share, each.head.partition_key) for each in chosen}
-        track, share, partition = next(iter(groups))
-        if len(groups) == 1 and partition is None:
-            first, last = min(heads), max(heads)
-            taken = self.run("delete_stretch", track, share, first.rank, first.id, last.rank, last.id, ids)
-        else:
-            taken = self.run("delete_pending", ids)
-        assert taken == len(heads), "the order of claims names tasks that are not pending"
+        self.begin(request, [*tasks.values()])
+        assert self.leave_order(chosen, ids) == len(tasks), "the order of claims names tasks that are not pending"
         trait, blocks = claimed_pairs(request.worker, [head.id for head in heads])
         self.note_blocks([trait], blocks)
         if self.catalog.watches:
@@ -271,6 +259,24 @@ class Transaction(Snapshot, StoreTransaction[Catalog]):
             for number, n in Totals(head.track for head in heads).items():
                 self.pending[number] -= n
         return tasks
+
+    def begin(self, request: ClaimRequest, tasks: Sequence[LeasedTask]) -> None:
+        """Write the leases of these tasks: one for all that end together."""
+        ends: dict[Instant, list[str]] = defaultdict(list)
+        for task in tasks:
+            ends[task.lease_expires_at].append(task.id)
+        for ends_at, ids in ends.items():
+            batch = self.value("add_lease", request.worker, request.sequence, self.now, ends_at, len(ids))
+            self.run("claim", to_json(ids), batch)
+
+    def leave_order(self, chosen: Sequence[Chosen], ids: str) -> int:
+        """Take these tasks out of the order of claims, as one stretch if they can be; how many were in it."""
+        groups = {(each.head.track, each.share, each.head.partition_key) for each in chosen}
+        track, share, partition = next(iter(groups))
+        if len(groups) > 1 or partition is not None:
+            return self.run("delete_pending", ids)
+        first, last = min(each.head for each in chosen), max(each.head for each in chosen)
+        return self.run("delete_stretch", track, share, first.rank, first.id, last.rank, last.id, ids)
 
     def leased_task(self, request: ClaimRequest, head: Head, row: Given) -> LeasedTask:
         track = self.catalog.tracks[head.track]
