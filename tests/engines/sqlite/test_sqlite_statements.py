@@ -53,7 +53,7 @@ WHOLE_TABLES = {
     "purge_pending": {"dibs_pending"},
     # Running tasks are few: those that workers have.
     "claim_repeat": {"r"},
-    "expired": {"r"},  # and only if a lease has ended
+    "expired": {"dibs_leases", "r"},  # running tasks only if a lease has ended
     "has_running": {"r"},
     "running_of": {"r"},
     "unfinished_in": {"t"},

@@ -266,7 +266,8 @@ class Transaction(Snapshot, StoreTransaction[Catalog]):
         for task in tasks:
             ends[task.lease_expires_at].append(task.id)
         for ends_at, ids in ends.items():
-            batch = self.value("add_lease", request.worker, request.sequence, self.now, ends_at, len(ids))
+            lease = (request.worker, request.sequence, self.now, ends_at, len(ids))
+            batch = self.connection.execute(statement("add_lease"), lease).lastrowid
             self.run("claim", to_json(ids), batch)
 
     def leave_order(self, chosen: Sequence[Chosen], ids: str) -> int:

@@ -146,7 +146,6 @@ CREATE TABLE dibs_leases (
     held INTEGER NOT NULL,
     version INTEGER NOT NULL DEFAULT 0
 );
-CREATE INDEX dibs_lease_ends ON dibs_leases (expires_at);
 
 -- Unfinished tasks as they are, whether they wait or run.
 CREATE VIEW dibs_unfinished AS

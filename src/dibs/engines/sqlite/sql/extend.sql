@@ -8,8 +8,7 @@ FROM json_each(?) AS run CROSS JOIN dibs_running AS r WHERE r.id = run.value ->>
 
 -- name: extend_leases
 -- Extend leases all of whose tasks are extended alike. Takes a JSON array of (id, lease number, expires at, progress or
--- NULL), each task once. The fence is in the statement. Writes one row for each batch, moving entries within
--- dibs_lease_ends.
+-- NULL), each task once. The fence is in the statement. Writes one row for each batch.
 UPDATE dibs_leases SET expires_at = alike.expires_at, version = version + 1
 FROM (
     SELECT r.batch, min(run.value ->> 2) AS expires_at, count(*) AS n

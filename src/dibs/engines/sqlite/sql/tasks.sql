@@ -187,15 +187,15 @@ FROM (
 
 -- name: expired
 -- Running tasks whose lease has ended by an instant, longest ago first. Takes the instant, limit, ids to skip (JSON
--- array). Returns a JSON array of ids. Reads a range of dibs_own_ends, looks into dibs_lease_ends, and visits every
--- running task only if a lease has ended.
+-- array). Returns a JSON array of ids. Reads a range of dibs_own_ends, visits the leases, and every running task only if a
+-- lease has ended.
 SELECT json_group_array(id)
 FROM (
     SELECT expires_at, id FROM dibs_running INDEXED BY dibs_own_ends
     WHERE expires_at IS NOT NULL AND expires_at <= ?1 AND id NOT IN (SELECT value FROM json_each(?3))
     UNION ALL
     SELECT l.expires_at, r.id
-    FROM (SELECT 1 FROM dibs_leases INDEXED BY dibs_lease_ends WHERE expires_at <= ?1 LIMIT 1)
+    FROM (SELECT 1 FROM dibs_leases WHERE expires_at <= ?1 LIMIT 1)
     CROSS JOIN dibs_running AS r CROSS JOIN dibs_leases AS l
     WHERE l.batch = r.batch AND l.expires_at <= ?1 AND r.expires_at IS NULL
       AND r.id NOT IN (SELECT value FROM json_each(?3))
