@@ -129,7 +129,7 @@ class Transaction(Snapshot, StoreTransaction[Catalog]):
 
     async def delete(self, changes: Changes) -> None:
         if pending := [old.id for old in changes.before if old.state is State.PENDING]:
-            self.run("delete_pending", to_json(pending))
+            self.run("delete_pending", to_json(pending), True)
         await super().delete(changes)
         self.end_runs([old.id for old in changes.leaving(Place.TASKS) if old.state is State.RUNNING])
 
@@ -275,7 +275,7 @@ class Transaction(Snapshot, StoreTransaction[Catalog]):
         groups = {(each.head.track, each.share, each.head.partition_key) for each in chosen}
         track, share, partition = next(iter(groups))
         if len(groups) > 1 or partition is not None:
-            return self.run("delete_pending", ids)
+            return self.run("delete_pending", ids, any(key is not None for _, _, key in groups))
         first, last = min(each.head for each in chosen), max(each.head for each in chosen)
         return self.run("delete_stretch", track, share, first.rank, first.id, last.rank, last.id, ids)
 

@@ -105,10 +105,11 @@ WHERE track = ?1 AND gated = 0 AND share = ?2 AND (rank, id) >= (?3, ?4) AND (ra
   AND id IN (SELECT value FROM json_each(?7));
 
 -- name: delete_pending
--- Take tasks that are pending no longer out of the order of claims, before their rows change. Takes ids (JSON array).
--- Seeks by primary key in both tables. `id` is compared first: SQLite would use no column of another type than the first.
+-- Take tasks that are pending no longer out of the order of claims, before their rows change. Takes ids (JSON array), 1 if
+-- some may be gated (else 0). Seeks by primary key in both tables. `id` is compared first: SQLite would use no column of
+-- another type than the first.
 DELETE FROM dibs_pending
 WHERE (id, track, share, rank) IN (
     SELECT t.id, t.track, t.share, t.rank
-    FROM json_each(?) AS wanted CROSS JOIN dibs_tasks AS t WHERE t.id = wanted.value
-) AND gated IN (0, 1);
+    FROM json_each(?1) AS wanted CROSS JOIN dibs_tasks AS t WHERE t.id = wanted.value
+) AND gated IN (0, ?2);
