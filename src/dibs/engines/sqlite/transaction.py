@@ -6,9 +6,9 @@ import sqlite3
 from collections import Counter as Totals
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from dibs.core.states import State
 from dibs.core.task import LeasedTask, TaskRecord
@@ -48,7 +48,7 @@ class Given(Struct, array_like=True, frozen=True):
 
     id: str
     lease: int
-    lease_for: Duration
+    lease_for: Annotated[Duration, Meta(ge=0, le=2**53)]
     args: str
     facts: str
 
