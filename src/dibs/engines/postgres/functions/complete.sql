@@ -1,16 +1,17 @@
 -- name: complete
 -- Move completed runs to the finished tasks. Takes now (NULL: the clock), the generation for which the rest was computed,
 -- ids in order, lease numbers, results, and the tracks whose events are wanted (NULL: none, 0: all). Returns the status
--- ('stale': compute again), the ids of those that moved (NULL: all), and their tracks: the fence is in the statement, and tasks whose end
--- concerns others take the slow path. Driven by the primary key; leases are compared by a hashed lookup, which IS TRUE
--- keeps from becoming a join. (With a join the planner chose other indexes, and looking up positions in an array made
--- the time quadratic in the batch.) A task runs exactly while it has a lease_expires_at; in this form, the planner does
--- not choose an index of running tasks.
+-- ('stale': compute again), the ids of those that moved (NULL: all), and their tracks: the fence is in the statement, and
+-- tasks whose end concerns others take the slow path. Deletes from `running` first: whoever has a task's row there decides
+-- about it. Whether others follow a task is only told by its own row, which is compared once it is locked; if they do, the
+-- row in `running` is put back. Driven by primary keys; leases are compared by a hashed lookup, which IS TRUE keeps from
+-- becoming a join. (With a join the planner chose other indexes, and looking up positions in an array made the time
+-- quadratic in the batch.) So are joins of what was found: no nested loops.
 CREATE OR REPLACE FUNCTION {schema}.complete_{version}(
     at bigint, generation_of bigint, ids uuid[], leases int[], results bytea[], watched int[],
     OUT status text, OUT done uuid[], OUT tracks int[]
 )
-LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_nestloop = off SET jit = off
 SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
@@ -28,14 +29,29 @@ BEGIN
     IF watched IS NOT NULL THEN
         PERFORM {schema}.begin_events_{version}();
     END IF;
-    WITH gone AS (
+    WITH ended AS (
+        DELETE FROM {schema}.running AS r
+        WHERE r.id = ANY (ids)
+          AND ((r.id, r.lease) IN (SELECT u.id, u.lease FROM unnest(ids, leases) AS u (id, lease))) IS TRUE
+          AND (r.gate = 0 OR r.partition IS NULL)
+        RETURNING r.*
+    ), batches AS MATERIALIZED (
+        SELECT l.batch, l.worker, l.sequence, l.started_at FROM {schema}.leases AS l
+        WHERE l.batch = ANY (ARRAY(SELECT DISTINCT e.batch FROM ended AS e))
+    ), freed AS (
         DELETE FROM {schema}.tasks AS t
-        WHERE t.id = ANY (ids)
-          AND t.lease_expires_at IS NOT NULL
-          AND ((t.id, t.lease) IN (SELECT u.id, u.lease FROM unnest(ids, leases) AS u (id, lease))) IS TRUE
-          AND NOT t.followed
-          AND (t.gate = 0 OR t.partition IS NULL)
-        RETURNING t.*
+        WHERE t.id = ANY (ARRAY(SELECT e.id FROM ended AS e)) AND NOT t.followed
+        RETURNING t.id, t.rank, t.ready_at, t.created_at, t.args, t.facts, t.workflow
+    ), gone AS MATERIALIZED (
+        SELECT f.*, e.batch, e.track, e.lease, e.version, e.progress, b.worker, b.sequence, b.started_at
+        FROM freed AS f JOIN ended AS e ON e.id = f.id LEFT JOIN batches AS b ON b.batch = e.batch
+    ), back AS (
+        INSERT INTO {schema}.running
+        SELECT e.* FROM ended AS e WHERE (e.id IN (SELECT g.id FROM gone AS g)) IS NOT TRUE
+    ), emptied AS (
+        DELETE FROM {schema}.leases AS l
+        WHERE l.batch = ANY (ARRAY(SELECT b.batch FROM batches AS b))
+          AND l.size = (SELECT count(*) FROM gone AS g WHERE g.batch = l.batch)
     ), kept AS (
         INSERT INTO {schema}.finished (
             id, day, track, state, rank, ready_at, lease, started_at, finished_at, created_at, worker, sequence,

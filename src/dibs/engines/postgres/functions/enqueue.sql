@@ -44,7 +44,12 @@ BEGIN
             d.ready_at + d.rerank_in, d.lease_for, d.expires_at, enqueue_{version}.now, d.partition, t.args, d.facts
         FROM unnest(ids, enqueue_{version}.drafts, all_args) AS t (id, draft, args) JOIN drafts AS d ON d.n = t.draft
         ON CONFLICT (id) DO NOTHING
-        RETURNING tasks.id, tasks.track, tasks.state
+        RETURNING
+            tasks.id, tasks.track, tasks.state, tasks.rank, tasks.ready_at, tasks.expires_at, tasks.partition
+    ), waiting AS (
+        INSERT INTO {schema}.pending (id, track, gated, share, rank, ready_at, expires_at, partition)
+        SELECT p.id, p.track, false, '', p.rank, p.ready_at, p.expires_at, p.partition
+        FROM put AS p WHERE p.state = 'pending'
     ), counted AS (
         INSERT INTO {schema}.count_changes (what, track, n)
         SELECT w.what, c.track, c.n

@@ -44,6 +44,10 @@ BEGIN
         status := 'known';
         RETURN;
     END IF;
+    IF NOT is_later THEN
+        INSERT INTO {schema}.pending (id, track, gated, share, rank, ready_at, expires_at, partition)
+        VALUES (task, task_track, false, '', ready + rank_offset, ready, task_expires_at, task_partition);
+    END IF;
     INSERT INTO {schema}.count_changes (what, track, n)
     VALUES (CASE WHEN is_later THEN 'scheduled' ELSE 'pending' END, task_track, 1), ('enqueued', task_track, 1);
     IF traits IS NOT NULL OR abs(task_block - now / 256000) > 4 THEN

@@ -40,7 +40,7 @@ BEGIN
         CASE WHEN event = 'task.submitted' THEN
             json_strip_nulls(json_build_object('state', t.state, 'due_at', t.due_at))::text
         END
-    FROM {schema}.tasks AS t
+    FROM {schema}.unfinished AS t
     WHERE t.id = ANY (ids) AND (watched = ARRAY[0] OR t.track = ANY (watched));
 END
 $$;

@@ -27,7 +27,7 @@ BEGIN
                     AND (needle_1 IS NULL OR position(needle_1 IN t.facts) > 0)
                     AND (needle_2 IS NULL OR position(needle_2 IN t.facts) > 0)
                     AND (needle_3 IS NULL OR position(needle_3 IN t.facts) > 0) AS is_wanted
-                FROM {schema}.tasks AS t
+                FROM {schema}.unfinished AS t
                 WHERE t.id >= lows[i] AND t.id < highs[i] ORDER BY t.id DESC LIMIT most
             )
             SELECT i, l.id, NULL::int FROM looked AS l WHERE l.is_wanted
@@ -94,8 +94,8 @@ $$;
 
 -- name: unfinished_in
 -- Unfinished tasks of some states, downwards by id. Takes the id to start below (NULL: the newest), limit; tracks and
--- states, in pairs. Returns ids. Reads the newest of each track and state in `later`, and all of each track in `leases`,
--- `pending`, `gated` and `blocked`: the caller knows how many.
+-- states, in pairs. Returns ids. Reads the newest of each track and state in `waiting`, and all of each track in
+-- `running_tracks` and `pending`: the caller knows how many.
 CREATE OR REPLACE FUNCTION {schema}.unfinished_in_{version}(below uuid, most int, tracks int[], states text[])
 RETURNS TABLE (id uuid)
 LANGUAGE plpgsql STABLE SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
@@ -107,24 +107,16 @@ BEGIN
     ), found AS MATERIALIZED (
         SELECT l.id FROM wanted AS w CROSS JOIN LATERAL (
             SELECT t.id FROM {schema}.tasks AS t
-            WHERE t.due_at IS NOT NULL AND t.track = w.track AND t.state = w.state AND (below IS NULL OR t.id < below)
+            WHERE t.state <> 'pending' AND t.track = w.track AND t.state = w.state AND (below IS NULL OR t.id < below)
             ORDER BY t.id DESC LIMIT most
         ) AS l
-        WHERE w.state IN ('scheduled', 'retrying')
+        WHERE w.state NOT IN ('pending', 'running')
         UNION ALL
-        SELECT t.id FROM {schema}.tasks AS t
-        WHERE t.state = 'running' AND t.track = ANY (ARRAY(SELECT w.track FROM wanted AS w WHERE w.state = 'running'))
+        SELECT r.id FROM {schema}.running AS r
+        WHERE r.track = ANY (ARRAY(SELECT w.track FROM wanted AS w WHERE w.state = 'running'))
         UNION ALL
-        SELECT t.id FROM {schema}.tasks AS t
-        WHERE t.state = 'blocked' AND t.track = ANY (ARRAY(SELECT w.track FROM wanted AS w WHERE w.state = 'blocked'))
-        UNION ALL
-        SELECT t.id FROM {schema}.tasks AS t
-        WHERE t.state = 'pending' AND t.gate < 2
-          AND t.track = ANY (ARRAY(SELECT w.track FROM wanted AS w WHERE w.state = 'pending'))
-        UNION ALL
-        SELECT t.id FROM {schema}.tasks AS t
-        WHERE t.state = 'pending' AND t.gate = 2
-          AND t.track = ANY (ARRAY(SELECT w.track FROM wanted AS w WHERE w.state = 'pending'))
+        SELECT p.id FROM {schema}.pending AS p
+        WHERE p.track = ANY (ARRAY(SELECT w.track FROM wanted AS w WHERE w.state = 'pending'))
     )
     SELECT f.id FROM found AS f WHERE below IS NULL OR f.id < below ORDER BY f.id DESC LIMIT most;
 END

@@ -72,13 +72,16 @@ CREATE TABLE {schema}.count_changes (
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 CREATE INDEX unfolded ON {schema}.count_changes (xid);
 
--- Unfinished tasks. Columns are what statements read or change in bulk; the rest is JSON in `facts`. rank = ready_at +
--- offset. `progress` is JSON: [fraction, message]. `share`: the tenant in whose turn it is claimed. `gate`: 0 if its
--- moves concern no others; 1 if they do (its partition is limited, or its queue fair: then they need the queue's lock);
--- 2 while such a pending task is kept from claims because others of its partition go first. `partition` is the queue's
--- name, a space, and the partition. `followed`: others wait, or have waited, for it. `version` grows with every change
--- that neither the state nor the lease number shows, except of `gate` and `followed`, and goes with the task from table
--- to table. A blocked task has no due_at here, so that nothing promotes it: it is in its facts.
+-- Unfinished tasks: what is written when a task comes and read when it goes. A claim does not touch it: for a running
+-- task `state` still says 'pending', and `lease`, `version` and the columns of its run are those from before. What runs is
+-- told by `running`, what waits for a claim by `pending`; a change of such a task first takes its row there.
+--
+-- Columns are what statements read or change in bulk; the rest is JSON in `facts`. rank = ready_at + offset. `share`: the
+-- tenant in whose turn it is claimed. `gate`: 0 if its moves concern no others; 1 if they do (its partition is limited, or
+-- its queue fair: then they need the queue's lock). `partition` is the queue's name, a space, and the partition.
+-- `followed`: others wait, or have waited, for it. `version` grows with every change that neither the state nor the lease
+-- number shows, except of `gate`, `followed` and the end of a whole batch's lease, and goes with the task from table to
+-- table. A blocked task has no due_at here, so that nothing promotes it: it is in its facts.
 CREATE TABLE {schema}.tasks (
     id uuid PRIMARY KEY,
     rank bigint NOT NULL,
@@ -86,7 +89,6 @@ CREATE TABLE {schema}.tasks (
     due_at bigint,
     rerank_at bigint,
     lease_for bigint NOT NULL,
-    lease_expires_at bigint,
     started_at bigint,
     expires_at bigint,
     created_at bigint NOT NULL,
@@ -95,7 +97,6 @@ CREATE TABLE {schema}.tasks (
     lease integer NOT NULL DEFAULT 0,
     version integer NOT NULL DEFAULT 0,
     gate smallint NOT NULL DEFAULT 0,
-    cancel boolean NOT NULL DEFAULT false,
     followed boolean NOT NULL DEFAULT false,
     state text COLLATE "C" NOT NULL,
     share text COLLATE "C" NOT NULL DEFAULT '',
@@ -106,30 +107,100 @@ CREATE TABLE {schema}.tasks (
     args bytea NOT NULL,
     facts bytea NOT NULL
 ) WITH (
-    fillfactor = 80,
+    fillfactor = 95,
     autovacuum_vacuum_scale_factor = 0,
     autovacuum_vacuum_threshold = 5000,
     autovacuum_vacuum_insert_scale_factor = 0.2,
     autovacuum_analyze_scale_factor = 0.2,
     autovacuum_vacuum_cost_delay = 0
 );
--- Claim order.
-CREATE INDEX pending ON {schema}.tasks (track, share, rank, id) WHERE state = 'pending' AND gate < 2;
--- Gated tasks, for reads.
-CREATE INDEX gated ON {schema}.tasks (track, share, rank, id) WHERE state = 'pending' AND gate = 2;
 CREATE INDEX due ON {schema}.tasks (due_at, id) WHERE due_at IS NOT NULL;
 CREATE INDEX due_guarded ON {schema}.tasks (due_at) WHERE due_at IS NOT NULL AND gate > 0;
--- Running tasks of a track: those that limits count, and those whose lease has ended. Without the id: a planner that
--- can skip columns would use it to find tasks by id.
-CREATE INDEX leases ON {schema}.tasks (track, lease_expires_at) WHERE state = 'running';
-CREATE INDEX reranks ON {schema}.tasks (rerank_at, id) WHERE rerank_at IS NOT NULL AND state <> 'running';
--- Tasks of a track that are not due, and those that wait for others.
-CREATE INDEX later ON {schema}.tasks (track, state, id) WHERE due_at IS NOT NULL;
-CREATE INDEX blocked ON {schema}.tasks (track) WHERE state = 'blocked';
-CREATE INDEX expiries ON {schema}.tasks (expires_at, id) WHERE expires_at IS NOT NULL AND state <> 'running';
--- The pending tasks of a partition in order, and its running ones, which are its used slots.
-CREATE INDEX partitions ON {schema}.tasks (partition, state, track, share, rank, id) WHERE partition IS NOT NULL;
+CREATE INDEX reranks ON {schema}.tasks (rerank_at, id) WHERE rerank_at IS NOT NULL;
+-- Tasks that are neither pending nor running: of a track, those that expire, those of a partition.
+CREATE INDEX waiting ON {schema}.tasks (track, state, id) WHERE state <> 'pending';
+CREATE INDEX expiries ON {schema}.tasks (expires_at, id) WHERE expires_at IS NOT NULL AND state <> 'pending';
+CREATE INDEX partitions ON {schema}.tasks (partition) WHERE partition IS NOT NULL AND state <> 'pending';
 CREATE INDEX members ON {schema}.tasks (workflow, id) WHERE workflow IS NOT NULL;
+
+-- Pending tasks in claim order, with what a claim needs to decide. A claim locks and deletes these rows. `gated`: kept from
+-- claims while others of its partition go first. No index of ids: a task's row has the key.
+CREATE TABLE {schema}.pending (
+    id uuid NOT NULL,
+    rank bigint NOT NULL,
+    ready_at bigint,
+    expires_at bigint,
+    track integer NOT NULL,
+    gated boolean NOT NULL,
+    share text COLLATE "C" NOT NULL,
+    partition text COLLATE "C",
+    PRIMARY KEY (track, gated, share, rank, id)
+) WITH (
+    autovacuum_vacuum_scale_factor = 0,
+    autovacuum_vacuum_threshold = 5000,
+    autovacuum_vacuum_insert_scale_factor = 0.2,
+    autovacuum_analyze_scale_factor = 0.2,
+    autovacuum_vacuum_cost_delay = 0
+);
+CREATE INDEX pending_expiries ON {schema}.pending (expires_at, id) WHERE expires_at IS NOT NULL;
+-- The pending tasks of a partition in order, gated or not.
+CREATE INDEX pending_partitions ON {schema}.pending (partition, track, share, rank, id) WHERE partition IS NOT NULL;
+
+-- Leases: one row for the tasks of a claim that are leased for the same time, which are its batch. So a heartbeat writes one
+-- row, whatever runs. A row without running tasks goes with the last of them if one call has settled the whole batch,
+-- otherwise when rescue finds that it has ended: nothing is counted down, so completions do not wait for each other. `size`:
+-- how many `ids` there are.
+CREATE TABLE {schema}.leases (
+    batch bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    expires_at bigint NOT NULL,
+    started_at bigint NOT NULL,
+    sequence bigint NOT NULL,
+    size integer NOT NULL,
+    worker text COLLATE "C" NOT NULL,
+    ids uuid[] NOT NULL
+) WITH (
+    autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0
+);
+ALTER TABLE {schema}.leases ALTER ids SET STORAGE EXTERNAL;
+CREATE INDEX lease_ends ON {schema}.leases (expires_at);
+
+-- Running tasks: a row is the current lease of its task, and who changes or ends the task has this row first. `lease` is the
+-- fence. `expires_at`: the end of its own lease; NULL: its batch's. `progress` is JSON: [fraction, message].
+CREATE TABLE {schema}.running (
+    id uuid PRIMARY KEY,
+    batch bigint NOT NULL,
+    expires_at bigint,
+    track integer NOT NULL,
+    lease integer NOT NULL,
+    version integer NOT NULL,
+    gate smallint NOT NULL,
+    cancel boolean NOT NULL DEFAULT false,
+    partition text COLLATE "C",
+    progress bytea
+) WITH (
+    autovacuum_vacuum_scale_factor = 0,
+    autovacuum_vacuum_threshold = 5000,
+    autovacuum_vacuum_insert_scale_factor = 0.2,
+    autovacuum_vacuum_cost_delay = 0
+);
+-- What limits count. Without the id: a planner that can skip columns would use it to find tasks by id.
+CREATE INDEX running_tracks ON {schema}.running (track);
+CREATE INDEX running_partitions ON {schema}.running (partition) WHERE partition IS NOT NULL;
+CREATE INDEX running_ends ON {schema}.running (expires_at) WHERE expires_at IS NOT NULL;
+
+-- Unfinished tasks as they are, in the columns that every statement about tasks returns, and some more.
+CREATE VIEW {schema}.unfinished AS
+SELECT
+    t.id, t.track, CASE WHEN r.id IS NOT NULL AND t.state = 'pending' THEN 'running' ELSE t.state END AS state, t.rank,
+    t.ready_at, t.due_at, t.rerank_at, coalesce(r.lease, t.lease) AS lease,
+    coalesce(r.expires_at, l.expires_at) AS lease_expires_at, coalesce(l.started_at, t.started_at) AS started_at,
+    coalesce(l.worker, t.worker) AS worker, coalesce(l.sequence, t.sequence) AS sequence,
+    coalesce(r.version, t.version) AS version, CASE WHEN r.id IS NULL THEN t.progress ELSE r.progress END AS progress,
+    NULL::bigint AS finished_at, NULL::bytea AS result, t.args, t.facts, t.created_at,
+    t.share, t.partition, t.workflow, coalesce(r.cancel, false) AS cancel
+FROM {schema}.tasks AS t
+LEFT JOIN {schema}.running AS r ON r.id = t.id
+LEFT JOIN {schema}.leases AS l ON l.batch = r.batch;
 
 -- Completed and cancelled tasks, a partition for each UTC day of their end (finished_DAY), so that retention drops
 -- them. Tasks that end on a day without a partition go to the default one. The check lets the planner leave the table
@@ -380,24 +451,27 @@ $$;
 
 -- Every task, in any place. The parts have no conditions of their own and equal types, so that the planner takes the
 -- view apart: a condition on `id` seeks in each part, one on `state` leaves out the parts that can't have it, one on
--- `queue` and running or blocked seeks by track, and ORDER BY id DESC LIMIT n merges the newest of each part. OFFSET 0
--- keeps the facts from being read once for each column.
+-- `queue` and running or blocked seeks by track, and ORDER BY id DESC LIMIT n merges the newest of each part. So running
+-- tasks are a part of their own, completed by `w`, and are left out where they are stored as pending. OFFSET 0 keeps the
+-- facts from being read once for each column.
 CREATE VIEW {schema}.all_tasks AS
 SELECT
     t.id, s.queue, s.name, t.state, f.facts ->> 'reason' AS reason, nullif(f.facts ->> 'note', '') AS note,
     coalesce((f.facts -> 'spec' ->> 'priority')::int, 50) AS priority,
-    {schema}.to_time(t.created_at) AS created_at,
+    {schema}.to_time(coalesce(t.created_at, w.created_at)) AS created_at,
     {schema}.to_time(coalesce(t.due_at, (f.facts ->> 'not_before')::bigint)) AS due_at,
-    {schema}.to_time(t.ready_at) AS ready_at,
-    {schema}.to_time(t.started_at) AS started_at,
+    {schema}.to_time(coalesce(t.ready_at, w.ready_at)) AS ready_at,
+    {schema}.to_time(coalesce(t.started_at, l.started_at)) AS started_at,
     {schema}.to_time(t.finished_at) AS finished_at,
     {schema}.to_time(
-        greatest(t.created_at, t.started_at, t.finished_at, (f.facts ->> 'changed_at')::bigint)
+        greatest(
+            t.created_at, w.created_at, t.started_at, l.started_at, t.finished_at, (f.facts ->> 'changed_at')::bigint
+        )
     ) AS updated_at,
-    {schema}.to_time(t.lease_expires_at) AS lease_expires_at,
+    {schema}.to_time(coalesce(t.lease_expires_at, l.expires_at)) AS lease_expires_at,
     {schema}.to_time((f.facts -> 'spec' ->> 'deadline')::bigint) AS deadline,
     {schema}.to_time((f.facts -> 'spec' ->> 'expires_at')::bigint) AS expires_at,
-    t.worker, t.lease,
+    coalesce(t.worker, l.worker) AS worker, t.lease,
     coalesce((f.facts ->> 'attempts')::int, 0) AS attempts,
     coalesce((f.facts ->> 'losses')::int, 0) AS losses,
     f.facts ->> 'cancel_reason' AS cancel_asked,
@@ -410,31 +484,41 @@ SELECT
     nullif({schema}.to_json(t.progress) ->> 1, '') AS progress_message,
     f.facts -> 'spec' ->> 'partition' AS partition,
     nullif(f.facts -> 'spec' ->> 'tenant', '') AS tenant,
-    t.workflow,
+    coalesce(t.workflow, w.workflow) AS workflow,
     f.facts -> 'spec' ->> 'key' AS key,
     s.requires,
     f.facts -> 'spec' ->> 'parent' AS parent,
     coalesce(f.facts -> 'spec' -> 'metadata', '{}') AS metadata,
-    {schema}.to_json(t.args) AS args,
+    {schema}.to_json(coalesce(t.args, w.args)) AS args,
     {schema}.to_json(t.result) AS result
 FROM (
     SELECT
-        id, track, state, created_at, due_at, ready_at, started_at, NULL::bigint AS finished_at, lease_expires_at,
-        worker, lease, progress, workflow, args, NULL::bytea AS result, facts
+        id, track, state, created_at, due_at, ready_at, started_at, NULL::bigint AS finished_at,
+        NULL::bigint AS lease_expires_at, worker, lease, progress, workflow, args, NULL::bytea AS result, facts,
+        'tasks' AS place, NULL::bigint AS batch
     FROM {schema}.tasks
     UNION ALL
     SELECT
+        id, track, 'running'::text, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, expires_at,
+        NULL::text, lease, progress, NULL::uuid, NULL::bytea, NULL::bytea, NULL::bytea, 'running', batch
+    FROM {schema}.running
+    UNION ALL
+    SELECT
         id, track, 'dead'::text, created_at, NULL::bigint, ready_at, started_at, finished_at, NULL::bigint,
-        worker, lease, progress, workflow, args, result, facts
+        worker, lease, progress, workflow, args, result, facts, 'dead', NULL::bigint
     FROM {schema}.dead
     UNION ALL
     SELECT
         id, track, state, created_at, NULL::bigint, ready_at, started_at, finished_at, NULL::bigint,
-        worker, lease, progress, workflow, args, result, facts
+        worker, lease, progress, workflow, args, result, facts, 'finished', NULL::bigint
     FROM {schema}.finished
 ) AS t
 JOIN {schema}.tracks AS s ON s.track = t.track
-CROSS JOIN LATERAL (SELECT {schema}.to_json(t.facts) AS facts OFFSET 0) AS f;
+LEFT JOIN {schema}.running AS r ON t.place = 'tasks' AND r.id = t.id
+LEFT JOIN {schema}.tasks AS w ON t.place = 'running' AND w.id = t.id
+LEFT JOIN {schema}.leases AS l ON l.batch = t.batch
+CROSS JOIN LATERAL (SELECT {schema}.to_json(coalesce(t.facts, w.facts)) AS facts OFFSET 0) AS f
+WHERE r.id IS NULL;
 
 -- Dead tasks, and why they died.
 CREATE VIEW {schema}.dead_letters AS

@@ -9,12 +9,17 @@ SELECT * FROM {schema}.claim_{version}(
 -- name: upkeep
 -- The upkeep to do before anything is chosen. Takes now, the instant to read from, and tasks and steps to skip.
 -- Returns whether there is something to expire, to follow up or to promote that concerns others, and whether there is
--- something to promote. Reads ranges of `expiries`, `due_guarded` and `due`.
+-- something to promote. Reads ranges of `pending_expiries`, `expiries`, `due_guarded` and `due`.
 SELECT
     EXISTS (SELECT 1 FROM {schema}.steps WHERE id IS NULL AND (n IN (SELECT unnest($4::bigint[]))) IS NOT TRUE)
     OR EXISTS (
+        SELECT 1 FROM {schema}.pending
+        WHERE expires_at IS NOT NULL AND expires_at >= $2::bigint AND expires_at <= $1::bigint
+          AND (id IN (SELECT unnest($3::uuid[]))) IS NOT TRUE
+    )
+    OR EXISTS (
         SELECT 1 FROM {schema}.tasks
-        WHERE expires_at IS NOT NULL AND state <> 'running' AND expires_at >= $2::bigint AND expires_at <= $1::bigint
+        WHERE expires_at IS NOT NULL AND state <> 'pending' AND expires_at >= $2::bigint AND expires_at <= $1::bigint
           AND (id IN (SELECT unnest($3::uuid[]))) IS NOT TRUE
     )
     OR EXISTS (
@@ -38,31 +43,29 @@ SELECT
     s.track, h.rank, (extract(epoch FROM clock_timestamp() - statement_timestamp()) * 1000000)::bigint AS took
 FROM unnest($1::int[]) AS s (track)
 LEFT JOIN LATERAL (
-    SELECT t.rank FROM {schema}.tasks AS t
-    WHERE t.track = s.track AND t.share = '' AND t.state = 'pending' AND t.gate < 2
-    ORDER BY t.track, t.share, t.rank, t.id LIMIT 1
+    SELECT p.rank FROM {schema}.pending AS p
+    WHERE p.track = s.track AND NOT p.gated AND p.share = ''
+    ORDER BY p.track, p.gated, p.share, p.rank, p.id LIMIT 1
 ) AS h ON true;
 
 -- name: read_tracks
 -- A stretch of some tracks in claim order. Takes tracks, shares, ranks and ids to start after, a limit for each,
 -- whether to include gated ones. Returns the number of what was asked for, rank, id, ready_at, track, partition. Reads
--- ranges of `pending` and, if asked, of `gated`.
+-- one or two ranges of `pending` each.
 SELECT s.n, h.rank, h.id, h.ready_at, s.track, h.partition
 FROM unnest($1::int[], $2::text[], $3::bigint[], $4::uuid[]) WITH ORDINALITY AS s (track, share, rank, id, n)
 CROSS JOIN LATERAL (
     SELECT * FROM (
         (
-            SELECT t.rank, t.id, t.ready_at, t.partition FROM {schema}.tasks AS t
-            WHERE t.track = s.track AND t.share = s.share AND t.state = 'pending' AND t.gate < 2
-              AND (t.rank, t.id) > (s.rank, s.id)
-            ORDER BY t.rank, t.id LIMIT $5::int
+            SELECT p.rank, p.id, p.ready_at, p.partition FROM {schema}.pending AS p
+            WHERE p.track = s.track AND NOT p.gated AND p.share = s.share AND (p.rank, p.id) > (s.rank, s.id)
+            ORDER BY p.rank, p.id LIMIT $5::int
         )
         UNION ALL
         (
-            SELECT t.rank, t.id, t.ready_at, t.partition FROM {schema}.tasks AS t
-            WHERE $6::boolean AND t.track = s.track AND t.share = s.share AND t.state = 'pending' AND t.gate = 2
-              AND (t.rank, t.id) > (s.rank, s.id)
-            ORDER BY t.rank, t.id LIMIT $5::int
+            SELECT p.rank, p.id, p.ready_at, p.partition FROM {schema}.pending AS p
+            WHERE $6::boolean AND p.track = s.track AND p.gated AND p.share = s.share AND (p.rank, p.id) > (s.rank, s.id)
+            ORDER BY p.rank, p.id LIMIT $5::int
         )
     ) AS both_kinds
     ORDER BY rank, id LIMIT $5::int
@@ -71,34 +74,17 @@ ORDER BY s.n, h.rank, h.id;
 
 -- name: lease
 -- Lease pending tasks. Takes now, worker, sequence, lease (NULL: each task's own), ids. Returns what a worker needs, share
--- and partition of those that are not locked and have not expired. The number of the lease only ever grows: it is the fence.
-WITH free AS MATERIALIZED (
-    SELECT t.id FROM {schema}.tasks AS t
-    WHERE t.id = ANY ($5::uuid[]) AND t.state = 'pending' AND (t.expires_at IS NULL OR t.expires_at > $1::bigint)
-    ORDER BY t.id FOR UPDATE SKIP LOCKED
-)
-UPDATE {schema}.tasks AS t SET
-    state = 'running',
-    gate = least(t.gate, 1),
-    lease = t.lease + 1,
-    lease_expires_at = $1::bigint + coalesce($4::bigint, t.lease_for),
-    started_at = $1::bigint,
-    worker = $2::text,
-    sequence = $3::bigint,
-    progress = NULL
-FROM free WHERE t.id = free.id
-RETURNING
-    t.id, t.track, t.share, t.partition, t.lease, t.lease_expires_at, t.ready_at, t.rank, t.args, t.facts;
+-- and partition of those that are not locked and have not expired. See functions/claim.sql.
+SELECT * FROM {schema}.start_{version}(
+    {schema}.lock_pending_{version}($5::uuid[], true), $1::bigint, $2::text, $3::bigint, $4::bigint
+);
 
 -- name: claim_repeat
--- The leases of an earlier claim. Takes worker, sequence, all tracks. Returns the columns of `find`, by id. Visits the
--- running tasks through `leases`: repeats are rare, running tasks few.
-SELECT
-    t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease, t.lease_expires_at, t.started_at,
-    t.worker, t.sequence, t.version, t.progress, NULL::bigint AS finished_at, NULL::bytea AS result, t.args, t.facts,
-    t.created_at
-FROM {schema}.tasks AS t
-WHERE t.track = ANY ($3::int[]) AND t.state = 'running' AND t.worker = $1 AND t.sequence = $2 ORDER BY t.id;
+-- The leases of an earlier claim. Takes worker, sequence, all tracks. Returns the columns of `find`, by id. Reads all leases:
+-- repeats are rare, leases few.
+SELECT t.* FROM {schema}.unfinished AS t
+WHERE t.id = ANY (ARRAY(SELECT unnest(l.ids) FROM {schema}.leases AS l WHERE l.worker = $1 AND l.sequence = $2))
+  AND t.track = ANY ($3::int[]) AND t.state = 'running' AND t.worker = $1 AND t.sequence = $2 ORDER BY t.id;
 
 -- name: unleasable
 -- Pending tasks whose lease number or lease span is so large that no claim can lease them: damaged rows. Takes the
@@ -108,19 +94,17 @@ WHERE t.state = 'pending' AND (t.lease = 2147483647 OR t.lease_for NOT BETWEEN 0
 LIMIT $2::int;
 
 -- name: unlease
--- Undo leases of tasks that the worker can't read: they are as before, except for the number of the claim if they had
--- been claimed before. Takes ids, leases. Seeks by id; the fence is in the statement.
+-- Undo leases of tasks that the worker can't read: they are as before. Takes ids, leases. Seeks by id; the fence is in the
+-- statement.
 WITH undone AS (
-    UPDATE {schema}.tasks AS t SET
-        state = 'pending',
-        lease = t.lease - 1,
-        lease_expires_at = NULL,
-        started_at = NULL,
-        worker = NULL,
-        sequence = CASE WHEN t.lease = 1 THEN 0 ELSE t.sequence END
-    WHERE t.id = ANY ($1::uuid[]) AND t.state = 'running'
-      AND ((t.id, t.lease) IN (SELECT u.id, u.lease FROM unnest($1::uuid[], $2::int[]) AS u (id, lease))) IS TRUE
-    RETURNING t.track
+    DELETE FROM {schema}.running AS r
+    WHERE r.id = ANY ($1::uuid[])
+      AND ((r.id, r.lease) IN (SELECT u.id, u.lease FROM unnest($1::uuid[], $2::int[]) AS u (id, lease))) IS TRUE
+    RETURNING r.id, r.track
+), pending AS (
+    INSERT INTO {schema}.pending (id, track, gated, share, rank, ready_at, expires_at, partition)
+    SELECT t.id, t.track, false, t.share, t.rank, t.ready_at, t.expires_at, t.partition FROM {schema}.tasks AS t
+    WHERE t.id = ANY (ARRAY(SELECT u.id FROM undone AS u))
 )
 INSERT INTO {schema}.count_changes (what, track, n)
 SELECT w.what, c.track, w.sign * c.n

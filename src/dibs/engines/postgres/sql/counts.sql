@@ -68,20 +68,22 @@ FROM (
 ) AS every;
 
 -- name: recount
--- All tasks by state and track. Takes nothing. Returns state, track, n. Scans everything.
+-- All tasks by state and track. Takes nothing. Returns state, track, n. Scans everything. A task that is stored as pending
+-- counts where its row says what it is.
 SELECT state, track, count(*) AS n FROM (
-    SELECT state, track FROM {schema}.tasks
+    SELECT state, track FROM {schema}.tasks WHERE state <> 'pending'
+    UNION ALL SELECT 'pending', track FROM {schema}.pending
+    UNION ALL SELECT 'running', track FROM {schema}.running
     UNION ALL SELECT state, track FROM {schema}.dead
     UNION ALL SELECT state, track FROM {schema}.finished
 ) AS every
 GROUP BY state, track;
 
 -- name: running_by_track
--- How many tasks of some tracks run. Takes tracks. Returns track, n. Ranges of `leases`.
-SELECT track, count(*) AS n FROM {schema}.tasks WHERE state = 'running' AND track = ANY ($1::int[]) GROUP BY track;
+-- How many tasks of some tracks run. Takes tracks. Returns track, n. Ranges of `running_tracks`.
+SELECT track, count(*) AS n FROM {schema}.running WHERE track = ANY ($1::int[]) GROUP BY track;
 
 -- name: tracks_with_pending
--- Which of some tracks have pending tasks, including gated ones. Takes tracks. Returns tracks. Two seeks each.
+-- Which of some tracks have pending tasks, including gated ones. Takes tracks. Returns tracks. A seek each.
 SELECT s.track FROM unnest($1::int[]) AS s (track)
-WHERE EXISTS (SELECT 1 FROM {schema}.tasks AS t WHERE t.track = s.track AND t.state = 'pending' AND t.gate < 2)
-   OR EXISTS (SELECT 1 FROM {schema}.tasks AS t WHERE t.track = s.track AND t.state = 'pending' AND t.gate = 2);
+WHERE EXISTS (SELECT 1 FROM {schema}.pending AS p WHERE p.track = s.track);

@@ -6,31 +6,36 @@ SELECT {schema}.promote_{version}($1::bigint, $2::int, $3::bigint, $4::int[]);
 -- name: due_guarded
 -- Due tasks whose moves concern others, earliest first, locked. Takes now, limit, the instant to read from, ids to
 -- skip. Returns the columns of `find`. Reads a range of `due_guarded`.
-SELECT
-    t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease, t.lease_expires_at, t.started_at,
-    t.worker, t.sequence, t.version, t.progress, NULL::bigint AS finished_at, NULL::bytea AS result, t.args, t.facts,
-    t.created_at
-FROM {schema}.tasks AS t
-WHERE t.due_at IS NOT NULL AND t.gate > 0 AND t.due_at >= $3::bigint AND t.due_at <= $1::bigint
-  AND t.state IN ('scheduled', 'retrying') AND (t.id IN (SELECT unnest($4::uuid[]))) IS NOT TRUE
-ORDER BY t.due_at, t.id LIMIT $2::int FOR UPDATE SKIP LOCKED;
+SELECT t.* FROM {schema}.lock_unfinished_{version}(ARRAY(
+    SELECT t.id FROM {schema}.tasks AS t
+    WHERE t.due_at IS NOT NULL AND t.gate > 0 AND t.due_at >= $3::bigint AND t.due_at <= $1::bigint
+      AND t.state IN ('scheduled', 'retrying') AND (t.id IN (SELECT unnest($4::uuid[]))) IS NOT TRUE
+    ORDER BY t.due_at, t.id LIMIT $2::int FOR UPDATE SKIP LOCKED
+)) AS t
+ORDER BY t.due_at, t.id;
 
 -- name: too_late
 -- Waiting tasks that have expired, longest ago first, locked. Takes now, limit, the instant to read from, ids to skip.
--- Returns the columns of `find`. Reads a range of `expiries`.
-SELECT
-    t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease, t.lease_expires_at, t.started_at,
-    t.worker, t.sequence, t.version, t.progress, NULL::bigint AS finished_at, NULL::bytea AS result, t.args, t.facts,
-    t.created_at
-FROM {schema}.tasks AS t
-WHERE t.expires_at IS NOT NULL AND t.state <> 'running' AND t.expires_at >= $3::bigint AND t.expires_at <= $1::bigint
-  AND (t.id IN (SELECT unnest($4::uuid[]))) IS NOT TRUE
-ORDER BY t.expires_at, t.id LIMIT $2::int FOR UPDATE SKIP LOCKED;
+-- Returns the columns of `find`. Reads ranges of `pending_expiries` and `expiries`; what is locked is left out.
+SELECT t.* FROM {schema}.lock_unfinished_{version}(
+    ARRAY(
+        SELECT p.id FROM {schema}.pending AS p
+        WHERE p.expires_at IS NOT NULL AND p.expires_at >= $3::bigint AND p.expires_at <= $1::bigint
+          AND (p.id IN (SELECT unnest($4::uuid[]))) IS NOT TRUE
+        ORDER BY p.expires_at, p.id LIMIT $2::int FOR UPDATE SKIP LOCKED
+    ) || ARRAY(
+        SELECT t.id FROM {schema}.tasks AS t
+        WHERE t.expires_at IS NOT NULL AND t.state <> 'pending' AND t.expires_at >= $3::bigint
+          AND t.expires_at <= $1::bigint AND (t.id IN (SELECT unnest($4::uuid[]))) IS NOT TRUE
+        ORDER BY t.expires_at, t.id LIMIT $2::int FOR UPDATE SKIP LOCKED
+    )
+) AS t
+ORDER BY t.id LIMIT $2::int;
 
 -- name: next_due
 -- When the next waiting task is due or expires, whether follow-ups are left, and how long that took. Takes the instants
--- from which and to which to read (NULL: for ever), and tasks and follow-ups to skip. Reads ranges of `due` and
--- `expiries`.
+-- from which and to which to read (NULL: for ever), and tasks and follow-ups to skip. Reads ranges of `due`,
+-- `pending_expiries` and `expiries`.
 WITH found AS MATERIALIZED (
     SELECT
         least(
@@ -40,8 +45,14 @@ WITH found AS MATERIALIZED (
                   AND due_at <= coalesce($2::bigint, 9223372036854775807)
             ),
             (
+                SELECT min(expires_at) FROM {schema}.pending
+                WHERE expires_at IS NOT NULL AND expires_at >= $1::bigint
+                  AND (id IN (SELECT unnest($3::uuid[]))) IS NOT TRUE
+                  AND expires_at <= coalesce($2::bigint, 9223372036854775807)
+            ),
+            (
                 SELECT min(expires_at) FROM {schema}.tasks
-                WHERE expires_at IS NOT NULL AND state <> 'running' AND expires_at >= $1::bigint
+                WHERE expires_at IS NOT NULL AND state <> 'pending' AND expires_at >= $1::bigint
                   AND (id IN (SELECT unnest($3::uuid[]))) IS NOT TRUE
                   AND expires_at <= coalesce($2::bigint, 9223372036854775807)
             )
@@ -55,11 +66,11 @@ FROM found;
 -- name: reranks_due
 -- Waiting tasks whose rank must be computed again, locked. Takes now, limit, ids to skip. Returns the columns of
 -- `find`. Reads a range of `reranks`.
-SELECT
-    t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease, t.lease_expires_at, t.started_at,
-    t.worker, t.sequence, t.version, t.progress, NULL::bigint AS finished_at, NULL::bytea AS result, t.args, t.facts,
-    t.created_at
-FROM {schema}.tasks AS t
-WHERE t.rerank_at IS NOT NULL AND t.state <> 'running' AND t.rerank_at <= $1::bigint
-  AND (t.id IN (SELECT unnest($3::uuid[]))) IS NOT TRUE
-ORDER BY t.rerank_at, t.id LIMIT $2::int FOR UPDATE;
+SELECT t.* FROM {schema}.lock_unfinished_{version}(ARRAY(
+    SELECT t.id FROM {schema}.tasks AS t
+    WHERE t.rerank_at IS NOT NULL AND t.rerank_at <= $1::bigint
+      AND NOT EXISTS (SELECT 1 FROM {schema}.running AS r WHERE r.id = t.id)
+      AND (t.id IN (SELECT unnest($3::uuid[]))) IS NOT TRUE
+    ORDER BY t.rerank_at, t.id LIMIT $2::int
+)) AS t
+WHERE t.rerank_at <= $1::bigint AND t.state <> 'running' ORDER BY t.rerank_at, t.id;

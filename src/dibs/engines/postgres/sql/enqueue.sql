@@ -22,21 +22,35 @@ SELECT * FROM {schema}.enqueue_in_{version}(
 );
 
 -- name: insert_tasks
--- Store unfinished tasks that are in no place. Takes the columns of `task_columns`. Changes no row if the id exists. One
--- seek in `followed` each tells whether others wait for it.
-INSERT INTO {schema}.tasks AS t (
-    id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_for, lease_expires_at, started_at, worker,
-    sequence, cancel, share, gate, partition, expires_at, workflow, version, progress, args, facts, created_at, followed
+-- Store unfinished tasks that are in no place, none of them running. Takes the columns of `task_columns`. Returns a row for
+-- each, none if the id exists. One seek in `followed` each tells whether others wait for it.
+WITH new AS MATERIALIZED (
+    SELECT * FROM unnest(
+        $1::uuid[], $2::int[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::int[], $9::bigint[],
+        $10::bigint[], $11::bigint[], $12::text[], $13::bigint[], $14::boolean[], $15::text[], $16::smallint[],
+        $17::text[], $18::bigint[], $19::uuid[], $20::int[], $21::bytea[], $22::bytea[], $23::bytea[], $24::bigint[]
+    ) AS new (
+        id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_for, lease_expires_at, started_at, worker,
+        sequence, cancel, share, gate, partition, expires_at, workflow, version, progress, args, facts, created_at
+    )
+), put AS (
+    INSERT INTO {schema}.tasks (
+        id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_for, started_at, worker, sequence, share, gate,
+        partition, expires_at, workflow, version, progress, args, facts, created_at, followed
+    )
+    SELECT
+        id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_for, started_at, worker, sequence, share,
+        least(gate, 1), partition, expires_at, workflow, version, progress, args, facts, created_at,
+        EXISTS (SELECT 1 FROM {schema}.edges AS e WHERE e.prerequisite = new.id AND e.open)
+    FROM new
+    ON CONFLICT (id) DO NOTHING
+    RETURNING id
+), waiting AS (
+    INSERT INTO {schema}.pending (id, track, gated, share, rank, ready_at, expires_at, partition)
+    SELECT id, track, gate = 2, share, rank, ready_at, expires_at, partition FROM new
+    WHERE state = 'pending' AND (id IN (SELECT p.id FROM put AS p)) IS TRUE
 )
-SELECT new.*, coalesce(
-    (SELECT e.open FROM {schema}.edges AS e WHERE e.prerequisite = new.id AND e.open LIMIT 1), false
-)
-FROM unnest(
-    $1::uuid[], $2::int[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::int[], $9::bigint[],
-    $10::bigint[], $11::bigint[], $12::text[], $13::bigint[], $14::boolean[], $15::text[], $16::smallint[], $17::text[],
-    $18::bigint[], $19::uuid[], $20::int[], $21::bytea[], $22::bytea[], $23::bytea[], $24::bigint[]
-) AS new (id)
-ON CONFLICT (id) DO NOTHING;
+SELECT id FROM put;
 
 -- name: add_blocks
 -- Add to the index of id blocks. Takes traits, blocks. A pair that is there is added once more.

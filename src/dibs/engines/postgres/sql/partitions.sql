@@ -1,28 +1,32 @@
 -- name: partitions
 -- The partitions of a queue, in order. Takes the queue, the partition to start after (as `Partition.key`), limit.
--- Returns keys of partitions. One seek in `partitions` each.
+-- Returns keys of partitions. A seek each in `pending_partitions`, `running_partitions` and `partitions`.
 WITH RECURSIVE found (partition, n) AS (
-    (SELECT t.partition, 1 FROM {schema}.tasks AS t WHERE t.partition > $2 ORDER BY t.partition LIMIT 1)
+    SELECT $2::text COLLATE "C", 0
     UNION ALL
     SELECT h.partition, found.n + 1
     FROM found CROSS JOIN LATERAL (
-        SELECT t.partition FROM {schema}.tasks AS t WHERE t.partition > found.partition ORDER BY t.partition LIMIT 1
+        SELECT least(
+            (SELECT min(p.partition) FROM {schema}.pending AS p WHERE p.partition > found.partition),
+            (SELECT min(r.partition) FROM {schema}.running AS r WHERE r.partition > found.partition),
+            (SELECT min(t.partition) FROM {schema}.tasks AS t WHERE t.partition > found.partition AND t.state <> 'pending')
+        ) AS partition
     ) AS h
     WHERE found.n < $3::int AND starts_with(h.partition, $1 || ' ')
 )
-SELECT partition FROM found WHERE starts_with(partition, $1 || ' ');
+SELECT partition FROM found WHERE n > 0;
 
 -- name: partitions_of
 -- The partitions of some pending tasks. Takes ids. Returns keys of partitions. Seeks by id.
-SELECT DISTINCT t.partition FROM {schema}.tasks AS t
+SELECT DISTINCT t.partition FROM {schema}.unfinished AS t
 WHERE t.id = ANY ($1::uuid[]) AND t.state = 'pending' AND t.partition IS NOT NULL;
 
 -- name: partition_loads
 -- The load of partitions. Takes keys of partitions, the queue. Returns partition, running tasks, level and at of its
--- bucket. A range of `partitions` and a seek each.
+-- bucket. A range of `running_partitions` and a seek each.
 SELECT
     w.partition,
-    (SELECT count(*) FROM {schema}.tasks AS t WHERE t.partition = w.partition AND t.state = 'running') AS running,
+    (SELECT count(*) FROM {schema}.running AS r WHERE r.partition = w.partition) AS running,
     b.level,
     b.at
 FROM unnest($1::text[]) AS w (partition)
@@ -30,69 +34,75 @@ LEFT JOIN {schema}.buckets AS b
     ON b.queue = $2 AND b.scope = 'partition' AND b.whose = substr(w.partition, length($2) + 2) AND b.level >= 0;
 
 -- name: gate
--- Gate pending tasks. Takes ids. Moves them from `pending` to `gated`, except those that others have locked: the next
--- claim meets them again.
-WITH free AS MATERIALIZED (
-    SELECT t.id FROM {schema}.tasks AS t
-    WHERE t.id = ANY ($1::uuid[]) AND t.state = 'pending' AND t.gate < 2 ORDER BY t.id FOR UPDATE SKIP LOCKED
-)
-UPDATE {schema}.tasks AS t SET gate = 2 FROM free WHERE t.id = free.id;
+-- Gate pending tasks. Takes ids. Leaves out those that others have locked: the next claim meets them again.
+UPDATE {schema}.pending SET gated = true
+WHERE ctid = ANY (ARRAY(SELECT unnest({schema}.lock_pending_{version}($1::uuid[], true)))) AND NOT gated;
 
 -- name: gated_heads
 -- The best pending tasks of partitions, one for each track and share, if they are gated and a slot is free. Takes keys
 -- of partitions, the highest number that may run (NULL: any), ids to skip. Returns id, track, share. Reads the
 -- partitions' pending tasks group by group, skipping to the next one.
-WITH RECURSIVE heads (partition, track, share, id, gate) AS (
-    SELECT w.partition, h.track, h.share, h.id, h.gate
+WITH RECURSIVE heads (partition, track, share, id, gated) AS (
+    SELECT w.partition, h.track, h.share, h.id, h.gated
     FROM unnest($1::text[]) AS w (partition)
     CROSS JOIN LATERAL (
-        SELECT t.track, t.share, t.id, t.gate FROM {schema}.tasks AS t
-        WHERE t.partition = w.partition AND t.state = 'pending' AND (t.id IN (SELECT unnest($3::uuid[]))) IS NOT TRUE
+        SELECT t.track, t.share, t.id, t.gated FROM {schema}.pending AS t
+        WHERE t.partition = w.partition AND (t.id IN (SELECT unnest($3::uuid[]))) IS NOT TRUE
         ORDER BY t.track, t.share, t.rank, t.id LIMIT 1
     ) AS h
     WHERE $2::bigint IS NULL OR $2::bigint > (
-        SELECT count(*) FROM {schema}.tasks AS r WHERE r.partition = w.partition AND r.state = 'running'
+        SELECT count(*) FROM {schema}.running AS r WHERE r.partition = w.partition
     )
     UNION ALL
-    SELECT last.partition, h.track, h.share, h.id, h.gate
+    SELECT last.partition, h.track, h.share, h.id, h.gated
     FROM heads AS last
     CROSS JOIN LATERAL (
-        SELECT t.track, t.share, t.id, t.gate FROM {schema}.tasks AS t
-        WHERE t.partition = last.partition AND t.state = 'pending' AND (t.track, t.share) > (last.track, last.share)
+        SELECT t.track, t.share, t.id, t.gated FROM {schema}.pending AS t
+        WHERE t.partition = last.partition AND (t.track, t.share) > (last.track, last.share)
           AND (t.id IN (SELECT unnest($3::uuid[]))) IS NOT TRUE
         ORDER BY t.track, t.share, t.rank, t.id LIMIT 1
     ) AS h
 )
-SELECT id, track, share FROM heads WHERE gate = 2;
+SELECT id, track, share FROM heads WHERE gated;
 
 -- name: guard
 -- Guard the tasks of these partitions: from now on, their moves concern others. Takes keys of partitions.
-UPDATE {schema}.tasks SET gate = 1 WHERE partition = ANY ($1::text[]) AND gate = 0;
+WITH runs AS (
+    UPDATE {schema}.running SET gate = 1 WHERE partition = ANY ($1::text[]) AND gate = 0 RETURNING id
+)
+UPDATE {schema}.tasks SET gate = 1 WHERE gate = 0 AND id = ANY (
+    ARRAY(SELECT id FROM runs)
+    || ARRAY(SELECT id FROM {schema}.pending WHERE partition = ANY ($1::text[]))
+    || ARRAY(SELECT id FROM {schema}.tasks WHERE partition = ANY ($1::text[]) AND state <> 'pending')
+);
 
 -- name: ungate
 -- Ungate pending tasks. Takes ids, and whether their moves still concern others.
-UPDATE {schema}.tasks SET gate = CASE WHEN $2::boolean THEN 1 ELSE 0 END WHERE id = ANY ($1::uuid[]);
+WITH free AS (
+    UPDATE {schema}.pending SET gated = false
+    WHERE ctid = ANY (ARRAY(SELECT unnest({schema}.lock_pending_{version}($1::uuid[], false)))) AND gated
+)
+UPDATE {schema}.tasks SET gate = 0 WHERE id = ANY ($1::uuid[]) AND NOT $2::boolean;
 
 -- name: gated_of
--- Some gated tasks of some tracks. Takes tracks, limit. Returns id, track, share. Reads a range of `gated` each.
+-- Some gated tasks of some tracks. Takes tracks, limit. Returns id, track, share. Reads a range of `pending` each.
 SELECT h.id, s.track, h.share
 FROM unnest($1::int[]) AS s (track)
 CROSS JOIN LATERAL (
-    SELECT t.id, t.share FROM {schema}.tasks AS t
-    WHERE t.track = s.track AND t.state = 'pending' AND t.gate = 2 LIMIT $2::int
+    SELECT p.id, p.share FROM {schema}.pending AS p WHERE p.track = s.track AND p.gated LIMIT $2::int
 ) AS h
 LIMIT $2::int;
 
 -- name: read_groups
 -- What comes after tasks in their partitions, of the same track and share, gated or not. Takes partitions, tracks,
 -- shares, ranks and ids to start after, a limit for each. Returns the number of what was asked for, rank, id, ready_at,
--- track, partition. Reads a range of `partitions` each.
+-- track, partition. Reads a range of `pending_partitions` each.
 SELECT s.n, h.rank, h.id, h.ready_at, s.track, s.partition
 FROM unnest($1::text[], $2::int[], $3::text[], $4::bigint[], $5::uuid[])
     WITH ORDINALITY AS s (partition, track, share, rank, id, n)
 CROSS JOIN LATERAL (
-    SELECT t.rank, t.id, t.ready_at FROM {schema}.tasks AS t
-    WHERE t.partition = s.partition AND t.state = 'pending' AND t.track = s.track AND t.share = s.share
+    SELECT t.rank, t.id, t.ready_at FROM {schema}.pending AS t
+    WHERE t.partition = s.partition AND t.track = s.track AND t.share = s.share
       AND (t.rank, t.id) > (s.rank, s.id)
     ORDER BY t.rank, t.id LIMIT $6::int
 ) AS h
@@ -138,7 +148,7 @@ WHERE b.queue = idle.queue AND b.scope = idle.scope AND b.whose = idle.whose;
 -- tasks are pending there. Reads a range of `refills`, and one seek each.
 SELECT
     b.whose, b.level, b.at,
-    EXISTS (SELECT 1 FROM {schema}.tasks AS t WHERE t.partition = $1 || ' ' || b.whose AND t.state = 'pending') AS pending
+    EXISTS (SELECT 1 FROM {schema}.pending AS p WHERE p.partition = $1 || ' ' || b.whose) AS pending
 FROM {schema}.buckets AS b
 WHERE b.queue = $1 AND b.refill_at IS NOT NULL
 ORDER BY b.refill_at LIMIT $2::int;

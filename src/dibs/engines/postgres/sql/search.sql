@@ -70,7 +70,7 @@ WHERE b.trait = gone.trait AND b.block = gone.block
 -- of each index of members.
 SELECT * FROM (
     (
-        SELECT t.id, t.track, t.state, t.worker FROM {schema}.tasks AS t
+        SELECT t.id, t.track, t.state, t.worker FROM {schema}.unfinished AS t
         WHERE $3::boolean AND t.workflow = $6::uuid AND t.id < coalesce($1::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
         ORDER BY t.id DESC LIMIT $2::int
     )

@@ -9,34 +9,42 @@ SELECT * FROM {schema}.lock_tasks_{version}($1::uuid[]);
 
 -- name: save_tasks
 -- Update unfinished tasks. Takes columns, and the lease numbers, states and versions that they were loaded with: the
--- fence is in the statement, and the number of written rows shows whether one differs. `followed` stays as it was. Not
--- an UPDATE with a join, for which the planner may read all tasks: each is found by id, and conflicts.
+-- fence is in `take_out`, and the number of written rows shows whether one differs. `followed` stays as it was. Not
+-- an UPDATE with a join, for which the planner may read all tasks: each is found by id, and conflicts. So does a task that
+-- goes on running with its row in `running`, of which the lease and the progress stay.
+WITH new AS MATERIALIZED (
+    SELECT * FROM unnest(
+        $1::uuid[], $2::int[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::int[], $9::bigint[],
+        $10::bigint[], $11::bigint[], $12::text[], $13::bigint[], $14::boolean[], $15::text[], $16::smallint[],
+        $17::text[], $18::bigint[], $19::uuid[], $20::int[], $21::bytea[], $22::bytea[], $23::bytea[], $24::bigint[]
+    ) AS new (
+        id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_for, lease_expires_at, started_at, worker,
+        sequence, cancel, share, gate, partition, expires_at, workflow, version, progress, args, facts, created_at
+    )
+    WHERE (
+        new.id IN (SELECT {schema}.take_out_{version}($1::uuid[], $25::int[], $26::text[], $27::int[], $3::text[]))
+    ) IS TRUE
+), waiting AS (
+    INSERT INTO {schema}.pending (id, track, gated, share, rank, ready_at, expires_at, partition)
+    SELECT id, track, gate = 2, share, rank, ready_at, expires_at, partition FROM new WHERE state = 'pending'
+), runs AS (
+    INSERT INTO {schema}.running (id, batch, track, lease, version, gate, cancel, partition)
+    SELECT id, 0, track, lease, version, gate, cancel, partition FROM new WHERE state = 'running'
+    ON CONFLICT (id) DO UPDATE SET version = excluded.version, gate = excluded.gate, cancel = excluded.cancel
+)
 INSERT INTO {schema}.tasks AS t (
-    id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_for, lease_expires_at, started_at, worker,
-    sequence, cancel, share, gate, partition, expires_at, workflow, version, progress, args, facts, created_at
+    id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_for, started_at, worker, sequence, share, gate,
+    partition, expires_at, workflow, version, progress, args, facts, created_at
 )
 SELECT
-    id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_for, lease_expires_at, started_at, worker,
-    sequence, cancel, share, gate, partition, expires_at, workflow, version, progress, args, facts, created_at
-FROM unnest(
-    $1::uuid[], $2::int[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::int[], $9::bigint[],
-    $10::bigint[], $11::bigint[], $12::text[], $13::bigint[], $14::boolean[], $15::text[], $16::smallint[], $17::text[],
-    $18::bigint[], $19::uuid[], $20::int[], $21::bytea[], $22::bytea[], $23::bytea[], $24::bigint[], $25::int[],
-    $26::text[], $27::int[]
-) AS new (
-    id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_for, lease_expires_at, started_at, worker,
-    sequence, cancel, share, gate, partition, expires_at, workflow, version, progress, args, facts, created_at,
-    old_lease, old_state, old_version
-)
-WHERE (
-    SELECT s.lease = new.old_lease AND s.state = new.old_state AND s.version = new.old_version
-    FROM {schema}.tasks AS s WHERE s.id = new.id FOR UPDATE
-)
+    id, track, CASE WHEN state = 'running' THEN 'pending' ELSE state END, rank, ready_at, due_at, rerank_at, lease,
+    lease_for, started_at, worker, sequence, share, least(gate, 1), partition, expires_at, workflow, version, progress,
+    args, facts, created_at
+FROM new
 ON CONFLICT (id) DO UPDATE SET
     track = excluded.track, state = excluded.state, rank = excluded.rank, ready_at = excluded.ready_at,
-    due_at = excluded.due_at, rerank_at = excluded.rerank_at, lease = excluded.lease,
-    lease_for = excluded.lease_for, lease_expires_at = excluded.lease_expires_at, started_at = excluded.started_at,
-    worker = excluded.worker, sequence = excluded.sequence, cancel = excluded.cancel, share = excluded.share,
+    due_at = excluded.due_at, rerank_at = excluded.rerank_at, lease = excluded.lease, lease_for = excluded.lease_for,
+    started_at = excluded.started_at, worker = excluded.worker, sequence = excluded.sequence, share = excluded.share,
     gate = excluded.gate, partition = excluded.partition, expires_at = excluded.expires_at,
     workflow = excluded.workflow, version = excluded.version, progress = excluded.progress, args = excluded.args,
     facts = excluded.facts;
@@ -66,12 +74,11 @@ SELECT * FROM unnest(
 );
 
 -- name: delete_tasks
--- Delete unfinished tasks. Takes ids, lease numbers, states, versions as they were loaded; a task that differs stays.
--- Driven by the primary key, the rest compared by a hashed lookup.
-DELETE FROM {schema}.tasks AS t
-WHERE t.id = ANY ($1::uuid[]) AND (
-    (t.id, t.lease, t.state, t.version) IN (SELECT * FROM unnest($1::uuid[], $2::int[], $3::text[], $4::int[]))
-) IS TRUE;
+-- Delete unfinished tasks. Takes ids, lease numbers, states, versions as they were loaded; a task that differs stays (see
+-- `take_out`). Driven by the primary key.
+DELETE FROM {schema}.tasks WHERE id = ANY (
+    ARRAY(SELECT {schema}.take_out_{version}($1::uuid[], $2::int[], $3::text[], $4::int[], NULL))
+);
 
 -- name: delete_dead
 -- Delete dead tasks. Takes the same as `delete_tasks`.
@@ -88,6 +95,11 @@ WHERE t.day = d.day AND t.id = d.id AND t.lease = d.lease AND t.state = d.state 
 
 -- name: purge_tasks
 -- Delete unfinished tasks, whatever they contain. Takes ids.
+WITH waiting AS (
+    DELETE FROM {schema}.pending WHERE ctid = ANY (ARRAY(SELECT unnest({schema}.lock_pending_{version}($1::uuid[], false))))
+), runs AS (
+    DELETE FROM {schema}.running WHERE id = ANY ($1::uuid[])
+)
 DELETE FROM {schema}.tasks WHERE id = ANY ($1::uuid[]);
 
 -- name: purge_dead
@@ -100,102 +112,56 @@ DELETE FROM {schema}.finished AS f USING unnest($1::int[], $2::uuid[]) AS d (day
 
 -- name: waiting_locked
 -- Some waiting tasks of some tracks, locked: pending ones, those that are not due, blocked ones. Takes tracks, limit,
--- ids to skip. Returns the columns of `find`. Reads a range of `pending`, `gated`, `later` and `blocked` for each
--- track.
-SELECT
-    t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease, t.lease_expires_at, t.started_at,
-    t.worker, t.sequence, t.version, t.progress, NULL::bigint AS finished_at, NULL::bytea AS result, t.args, t.facts,
-    t.created_at
-FROM {schema}.tasks AS t
-WHERE t.id = ANY (ARRAY(
+-- ids to skip. Returns the columns of `find`. Reads a range of `pending` and `waiting` for each track.
+SELECT t.* FROM {schema}.lock_unfinished_{version}(ARRAY(
     SELECT w.id
     FROM unnest($1::int[]) AS s (track)
     CROSS JOIN LATERAL (
         (
-            SELECT p.id FROM {schema}.tasks AS p
-            WHERE p.track = s.track AND p.state = 'pending' AND p.gate < 2
-              AND (p.id IN (SELECT unnest($3::uuid[]))) IS NOT TRUE
+            SELECT p.id FROM {schema}.pending AS p
+            WHERE p.track = s.track AND (p.id IN (SELECT unnest($3::uuid[]))) IS NOT TRUE
             LIMIT $2::int
         )
         UNION ALL
         (
-            SELECT p.id FROM {schema}.tasks AS p
-            WHERE p.track = s.track AND p.state = 'pending' AND p.gate = 2
-              AND (p.id IN (SELECT unnest($3::uuid[]))) IS NOT TRUE
-            LIMIT $2::int
-        )
-        UNION ALL
-        (
-            SELECT p.id FROM {schema}.tasks AS p
-            WHERE p.track = s.track AND p.due_at IS NOT NULL AND (p.id IN (SELECT unnest($3::uuid[]))) IS NOT TRUE
-            LIMIT $2::int
-        )
-        UNION ALL
-        (
-            SELECT p.id FROM {schema}.tasks AS p
-            WHERE p.track = s.track AND p.state = 'blocked' AND (p.id IN (SELECT unnest($3::uuid[]))) IS NOT TRUE
+            SELECT t.id FROM {schema}.tasks AS t
+            WHERE t.track = s.track AND t.state <> 'pending' AND (t.id IN (SELECT unnest($3::uuid[]))) IS NOT TRUE
             LIMIT $2::int
         )
     ) AS w
     LIMIT $2::int
-))
-AND t.track = ANY ($1::int[]) AND t.state <> 'running'
-ORDER BY t.id FOR UPDATE;
+)) AS t
+WHERE t.track = ANY ($1::int[]) AND t.state <> 'running'
+ORDER BY t.id;
 
 -- name: expired
 -- Running tasks whose lease has ended by an instant, longest ago first, locked, without those that are locked already.
--- Takes the instant, limit, all tracks, the expiry to start at, ids to skip. Returns the columns of `find`. Reads a
--- range of `leases` for each track. A row is checked again once it is locked, in a CASE, which can use no index:
--- otherwise the planner would read all of `leases` again instead of looking up a few ids.
-SELECT
-    t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease, t.lease_expires_at, t.started_at,
-    t.worker, t.sequence, t.version, t.progress, NULL::bigint AS finished_at, NULL::bytea AS result, t.args, t.facts,
-    t.created_at
-FROM {schema}.tasks AS t
-WHERE t.id = ANY (ARRAY(
-    SELECT l.id FROM unnest($3::int[]) AS s (track)
-    CROSS JOIN LATERAL (
-        SELECT id, lease_expires_at FROM {schema}.tasks
-        WHERE track = s.track AND state = 'running' AND lease_expires_at <= $1::bigint
-          AND lease_expires_at >= $4::bigint AND (id IN (SELECT unnest($5::uuid[]))) IS NOT TRUE
-        ORDER BY lease_expires_at, id LIMIT $2::int
-    ) AS l
-    ORDER BY l.lease_expires_at, l.id LIMIT $2::int
-)) AND CASE WHEN t.state = 'running' THEN t.lease_expires_at <= $1::bigint END
-ORDER BY t.lease_expires_at, t.id FOR UPDATE SKIP LOCKED;
+-- Takes the instant, limit, all tracks, the expiry to start at, ids to skip. Returns the columns of `find`. See
+-- functions/tasks.sql.
+SELECT t.* FROM {schema}.lock_unfinished_{version}(
+    {schema}.lock_expired_{version}($1::bigint, $2::int, $3::int[], $4::bigint, $5::uuid[])
+) AS t
+ORDER BY t.lease_expires_at, t.id;
 
 -- name: running_of
 -- Running tasks of some workers, locked, without those that are locked already. Takes workers, limit, all tracks, ids
--- to skip. Returns the columns of `find`. Reads `leases` for each track, all running tasks: only when a worker is lost.
--- A row is checked again once it is locked, in a CASE, as in `expired`, so that ids are looked up.
-SELECT
-    t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease, t.lease_expires_at, t.started_at,
-    t.worker, t.sequence, t.version, t.progress, NULL::bigint AS finished_at, NULL::bytea AS result, t.args, t.facts,
-    t.created_at
-FROM {schema}.tasks AS t
-WHERE t.id = ANY (ARRAY(
-    SELECT l.id FROM unnest($3::int[]) AS s (track)
-    CROSS JOIN LATERAL (
-        SELECT id FROM {schema}.tasks
-        WHERE track = s.track AND state = 'running' AND worker = ANY ($1::text[])
-          AND (id IN (SELECT unnest($4::uuid[]))) IS NOT TRUE
-        ORDER BY lease_expires_at LIMIT $2::int
-    ) AS l
-    LIMIT $2::int
-)) AND CASE WHEN t.state = 'running' THEN t.worker = ANY ($1::text[]) END
-ORDER BY t.id FOR UPDATE SKIP LOCKED;
+-- to skip. Returns the columns of `find`. Reads all leases: only when a worker is lost.
+SELECT t.* FROM {schema}.lock_unfinished_{version}(ARRAY(
+    SELECT r.id FROM {schema}.running AS r
+    WHERE r.id = ANY (ARRAY(SELECT unnest(l.ids) FROM {schema}.leases AS l WHERE l.worker = ANY ($1::text[])))
+      AND r.batch = ANY (ARRAY(SELECT l.batch FROM {schema}.leases AS l WHERE l.worker = ANY ($1::text[])))
+      AND r.track = ANY ($3::int[]) AND (r.id IN (SELECT unnest($4::uuid[]))) IS NOT TRUE
+    ORDER BY r.id LIMIT $2::int FOR UPDATE SKIP LOCKED
+)) AS t
+WHERE t.worker = ANY ($1::text[]) ORDER BY t.id;
 
 -- name: has_running
 -- Which of some workers have running tasks left. Takes workers, all tracks, ids to skip. Returns workers. Reads as
 -- `running_of`.
 SELECT w.worker FROM unnest($1::text[]) AS w (worker)
 WHERE EXISTS (
-    SELECT 1 FROM unnest($2::int[]) AS s (track)
-    CROSS JOIN LATERAL (
-        SELECT 1 FROM {schema}.tasks WHERE track = s.track AND state = 'running' AND worker = w.worker
-          AND (id IN (SELECT unnest($3::uuid[]))) IS NOT TRUE
-        ORDER BY lease_expires_at LIMIT 1
-    ) AS l
+    SELECT 1 FROM {schema}.leases AS l JOIN {schema}.running AS r ON r.id = ANY (l.ids) AND r.batch = l.batch
+    WHERE l.worker = w.worker AND r.track = ANY ($2::int[]) AND (r.id IN (SELECT unnest($3::uuid[]))) IS NOT TRUE
 );
 
 -- name: purge_row
@@ -203,7 +169,7 @@ WHERE EXISTS (
 -- partition, day, lease_expires_at. Seeks by id, in each day of finished tasks.
 (
     SELECT t.id, 'tasks' AS place, t.state, t.track, t.share, t.partition, 0 AS day, t.lease_expires_at
-    FROM {schema}.tasks AS t WHERE t.id = ANY ($1::uuid[])
+    FROM {schema}.unfinished AS t WHERE t.id = ANY ($1::uuid[])
 )
 UNION ALL
 (SELECT t.id, 'dead', t.state, t.track, '', NULL, t.day, NULL FROM {schema}.dead AS t WHERE t.id = ANY ($1::uuid[]))

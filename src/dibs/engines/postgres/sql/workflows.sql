@@ -20,7 +20,7 @@ FROM unnest($1::uuid[], $2::bigint[]) AS new (id, n) WHERE w.id = new.id;
 -- name: count_by_state
 -- The members of workflows by state, in all three places. Takes workflows. Returns workflow, state, n. Ranges of the
 -- indexes of members.
-SELECT workflow, state, count(*) AS n FROM {schema}.tasks WHERE workflow = ANY ($1::uuid[]) GROUP BY workflow, state
+SELECT workflow, state, count(*) AS n FROM {schema}.unfinished WHERE workflow = ANY ($1::uuid[]) GROUP BY workflow, state
 UNION ALL
 SELECT workflow, state, count(*) FROM {schema}.dead WHERE workflow = ANY ($1::uuid[]) GROUP BY workflow, state
 UNION ALL
@@ -29,13 +29,12 @@ SELECT workflow, state, count(*) FROM {schema}.finished WHERE workflow = ANY ($1
 -- name: members
 -- Unfinished members of a workflow, upwards by id, locked. Takes the workflow, the id to start after, limit. Returns
 -- the columns of `find`. Reads a range of `members`.
-SELECT
-    t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease, t.lease_expires_at, t.started_at,
-    t.worker, t.sequence, t.version, t.progress, NULL::bigint AS finished_at, NULL::bytea AS result, t.args, t.facts,
-    t.created_at
-FROM {schema}.tasks AS t
-WHERE t.workflow = $1::uuid AND t.id > coalesce($2::uuid, '00000000-0000-0000-0000-000000000000')
-ORDER BY t.id LIMIT $3::int FOR UPDATE;
+SELECT t.* FROM {schema}.lock_unfinished_{version}(ARRAY(
+    SELECT t.id FROM {schema}.tasks AS t
+    WHERE t.workflow = $1::uuid AND t.id > coalesce($2::uuid, '00000000-0000-0000-0000-000000000000')
+    ORDER BY t.id LIMIT $3::int
+)) AS t
+ORDER BY t.id;
 
 -- name: dead_members
 -- Dead members of a workflow, upwards by id. Takes the workflow, the id to start after, limit. Returns ids.
@@ -49,7 +48,7 @@ WHERE workflow = $1::uuid AND id > coalesce($2::uuid, '00000000-0000-0000-0000-0
 
 -- name: cancellable_member
 -- A member of a workflow that can still be cancelled. Takes the workflow. Returns an id, or none.
-SELECT id FROM {schema}.tasks WHERE workflow = $1::uuid AND NOT (state = 'running' AND cancel) LIMIT 1;
+SELECT id FROM {schema}.unfinished WHERE workflow = $1::uuid AND NOT cancel LIMIT 1;
 
 -- name: replayable_member
 -- A member of a workflow that its replay touches. Takes the workflow. Returns an id, or none.
