@@ -232,6 +232,10 @@ CASES = [
 ]
 
 
+MERGED = {"asked to stop after an extension"}
+"""Moves that are kept on PostgreSQL even so: a row of its own holds what they write, and the verb writes other columns."""
+
+
 class DecidedEarlier(Exception):
     """A verb has decided, and is given up before it saves."""
 
@@ -290,7 +294,8 @@ class LateSave:
         now = {"lease": 0, "state": "", "version": 0}
         for place in ("tasks", "dead"):
             if isinstance(transaction, postgres.Transaction):
-                query = f"SELECT lease, state, version FROM {transaction.schema}.{place} WHERE id = $1"
+                source = "unfinished" if place == "tasks" else place
+                query = f"SELECT lease, state, version FROM {transaction.schema}.{source} WHERE id = $1"
                 row = await transaction.connection.fetchrow(query, self.task.id)
             else:
                 query = f"SELECT lease, state, version FROM dibs_{place} WHERE id = ?"
@@ -357,7 +362,8 @@ def test_without_the_comparison_the_move_is_lost(
             late = LateSave(monkeypatch, tasks[0], case.shown_by)
             outcome = await moved_in_between(case, engine, tasks, late)
             assert not late.was_refused
-            assert outcome != await one_after_the_other(case, tasks)
+            keeps_it = kind == "postgres" and case.name in MERGED
+            assert (outcome == await one_after_the_other(case, tasks)) is keeps_it
 
     asyncio.run(test())
 
@@ -393,8 +399,11 @@ def move_before_saving(
 
     def script() -> str:
         saved.append(next(number))
-        table = f"{engine.address.schema}.{place}" if isinstance(engine, PostgresEngine) else f"dibs_{place}"
-        return f"UPDATE {table} SET {change}"
+        if not isinstance(engine, PostgresEngine):
+            return f"UPDATE dibs_{place} SET {change}"
+        schema = engine.address.schema
+        in_running = f"DELETE FROM {schema}.running" if "state" in change else f"UPDATE {schema}.running SET {change}"
+        return f"UPDATE {schema}.{place} SET {change}; {in_running}"
 
     async def on_sqlite(self: sqlite.Transaction, changes: Changes) -> None:
         if len(saved) < times:

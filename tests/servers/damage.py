@@ -83,12 +83,30 @@ class OnPostgres:
             return elsewhere.submit(asyncio.run, act()).result()
 
     def set(self, table: str, where: str, **columns: Any) -> int:
+        """What is known of a task in `pending` and `running` is written there too."""
+        if table != "tasks":
+            return self.set_own(table, where, columns)
+        ids = [each["id"] for each in self.execute(f"SELECT id FROM {self.schema}.tasks WHERE {where}")]
+        chosen = f"id = ANY ('{{{','.join(map(str, ids))}}}')"
+        if "state" in columns:
+            self.execute(f"DELETE FROM {self.schema}.pending WHERE {chosen}")
+        for other in ("pending", "running"):
+            self.set_own(other, chosen, columns)
+        return self.set_own(table, where, columns)
+
+    def set_own(self, table: str, where: str, columns: dict[str, Any]) -> int:
+        query = "SELECT column_name FROM information_schema.columns WHERE table_schema = $1 AND table_name = $2"
+        known = {each[0] for each in self.execute(query, self.schema, table)}
+        columns = {name: value for name, value in columns.items() if name in known}
+        if not columns:
+            return 0
         parts = ", ".join(f"{name} = ${place}" for place, name in enumerate(columns, 1))
         sql = f"UPDATE {self.schema}.{table} SET {parts} WHERE {where} RETURNING 1"
         return len(self.execute(sql, *columns.values()))
 
     def row(self, table: str, where: str) -> tuple[Any, ...]:
-        (found,) = self.execute(f"SELECT * FROM {self.schema}.{table} WHERE {where}")
+        also = f"LEFT JOIN {self.schema}.running USING (id)" if table == "tasks" else ""
+        (found,) = self.execute(f"SELECT * FROM {self.schema}.{table} {also} WHERE {where}")
         return tuple(found)
 
     def json(self, text: str) -> Any:

@@ -175,8 +175,25 @@ BEGIN
         INSERT INTO {schema}.blocks (trait, block) SELECT trait_of, b.block FROM unnest(blocks) AS b (block)
         WHERE NOT EXISTS (SELECT 1 FROM {schema}.blocks AS k WHERE k.trait = trait_of AND k.block = b.block);
         RETURN QUERY
-        WITH given AS MATERIALIZED (
-            SELECT * FROM {schema}.start_{version}(places, instant, worker_id, sequence_number, lease_span)
+        WITH gone AS (
+            DELETE FROM {schema}.pending AS p
+            WHERE p.ctid = ANY (places)
+            RETURNING p.id
+        ), given AS MATERIALIZED (
+            SELECT
+                t.id, t.track, t.lease + 1 AS lease, instant + coalesce(lease_span, t.lease_for) AS lease_expires_at,
+                t.ready_at, t.rank, t.args, t.facts, t.partition, t.version, t.gate, t.followed
+            FROM {schema}.tasks AS t
+            WHERE t.id = ANY (ARRAY(SELECT g.id FROM gone AS g)) AND t.state = 'pending'
+        ), made AS (
+            INSERT INTO {schema}.leases AS l (expires_at, started_at, sequence, worker, size, ids)
+            SELECT g.lease_expires_at, instant, sequence_number, worker_id, count(*), array_agg(g.id)
+            FROM given AS g GROUP BY g.lease_expires_at
+            RETURNING l.batch, l.expires_at
+        ), put AS (
+            INSERT INTO {schema}.running (id, batch, track, lease, version, gate, counted, followed, partition)
+            SELECT g.id, m.batch, g.track, g.lease, g.version, g.gate, false, g.followed, g.partition
+            FROM given AS g JOIN made AS m ON m.expires_at = g.lease_expires_at
         ), counted AS (
             INSERT INTO {schema}.count_changes (what, track, n)
             SELECT w.what, c.track, w.sign * c.n
@@ -224,7 +241,8 @@ END
 $$;
 
 -- name: start
--- Lease pending tasks. Takes the places of their rows in `pending`, which this transaction has locked; now, worker, sequence,
+-- Lease pending tasks of queues that may have limits, as `claim` does (where another call would copy all rows once more).
+-- Takes the places of their rows in `pending`, which this transaction has locked; now, worker, sequence,
 -- lease (NULL: each task's own). Returns what a worker needs, share and partition, in no order; without those that have
 -- expired. The number of a lease only ever grows: it is the fence. The tasks' own rows are only read, by id.
 CREATE OR REPLACE FUNCTION {schema}.start_{version}(
@@ -246,7 +264,7 @@ BEGIN
     ), given AS MATERIALIZED (
         SELECT
             t.id, t.track, t.lease + 1 AS lease, instant + coalesce(lease_span, t.lease_for) AS lease_expires_at,
-            t.ready_at, t.rank, t.args, t.facts, t.share, t.partition, t.version, t.gate
+            t.ready_at, t.rank, t.args, t.facts, t.share, t.partition, t.version, t.gate, t.followed
         FROM {schema}.tasks AS t
         WHERE t.id = ANY (ARRAY(SELECT g.id FROM gone AS g)) AND t.state = 'pending'
     ), made AS (
@@ -255,8 +273,8 @@ BEGIN
         FROM given AS g GROUP BY g.lease_expires_at
         RETURNING l.batch, l.expires_at
     ), put AS (
-        INSERT INTO {schema}.running (id, batch, track, lease, version, gate, partition)
-        SELECT g.id, m.batch, g.track, g.lease, g.version, g.gate, g.partition
+        INSERT INTO {schema}.running (id, batch, track, lease, version, gate, counted, followed, partition)
+        SELECT g.id, m.batch, g.track, g.lease, g.version, g.gate, true, g.followed, g.partition
         FROM given AS g JOIN made AS m ON m.expires_at = g.lease_expires_at
     )
     SELECT

@@ -94,8 +94,8 @@ $$;
 
 -- name: unfinished_in
 -- Unfinished tasks of some states, downwards by id. Takes the id to start below (NULL: the newest), limit; tracks and
--- states, in pairs. Returns ids. Reads the newest of each track and state in `waiting`, and all of each track in
--- `running_tracks` and `pending`: the caller knows how many.
+-- states, in pairs. Returns ids. Reads the newest of each track and state in `waiting`, all of each track in
+-- `pending`, and all running tasks: the caller knows how many.
 CREATE OR REPLACE FUNCTION {schema}.unfinished_in_{version}(below uuid, most int, tracks int[], states text[])
 RETURNS TABLE (id uuid)
 LANGUAGE plpgsql STABLE SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off

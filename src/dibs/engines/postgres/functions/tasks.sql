@@ -169,15 +169,24 @@ $$;
 
 -- name: lock_needed
 -- Lock tasks that new ones wait for, so that none of them ends unnoticed. Takes ids, in order. Returns id, state. Each
--- place is read with a new snapshot: a task that left one while we waited for it is in the next.
+-- place is read with a new snapshot: a task that left one while we waited for it is in the next. One that came back to
+-- `pending` behind our back is looked for again: no claim may copy `followed` while it changes.
 CREATE OR REPLACE FUNCTION {schema}.lock_needed_{version}(ids uuid[]) RETURNS TABLE (id uuid, state text)
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
+DECLARE
+    held tid[];
+    found uuid[];
 BEGIN
-    PERFORM {schema}.lock_pending_{version}(ids, false);
-    PERFORM FROM {schema}.running AS r WHERE r.id = ANY (ids) ORDER BY r.id FOR NO KEY UPDATE;
-    PERFORM FROM {schema}.tasks AS t WHERE t.id = ANY (ids) ORDER BY t.id FOR NO KEY UPDATE;
+    LOOP
+        held := {schema}.lock_pending_{version}(ids, false);
+        found := ARRAY(SELECT r.id FROM {schema}.running AS r WHERE r.id = ANY (ids) ORDER BY r.id FOR NO KEY UPDATE);
+        PERFORM FROM {schema}.tasks AS t WHERE t.id = ANY (ids) ORDER BY t.id FOR NO KEY UPDATE;
+        EXIT WHEN cardinality(held) + cardinality(found) = (
+            SELECT count(*) FROM {schema}.tasks AS t WHERE t.id = ANY (ids) AND t.state = 'pending'
+        );
+    END LOOP;
     RETURN QUERY SELECT t.id, t.state FROM {schema}.unfinished AS t WHERE t.id = ANY (ids) ORDER BY t.id;
     RETURN QUERY SELECT t.id, t.state FROM {schema}.dead AS t WHERE t.id = ANY (ids) ORDER BY t.id FOR NO KEY UPDATE;
     RETURN QUERY SELECT t.id, t.state FROM {schema}.finished AS t WHERE t.id = ANY (ids) ORDER BY t.id FOR SHARE;

@@ -165,7 +165,9 @@ ALTER TABLE {schema}.leases ALTER ids SET STORAGE EXTERNAL;
 CREATE INDEX lease_ends ON {schema}.leases (expires_at);
 
 -- Running tasks: a row is the current lease of its task, and who changes or ends the task has this row first. `lease` is the
--- fence. `expires_at`: the end of its own lease; NULL: its batch's. `progress` is JSON: [fraction, message].
+-- fence. `expires_at`: the end of its own lease; NULL: its batch's. `counted`: its queue may have limits that count it, which
+-- claims without limits need not pay for. `followed` is as in `tasks`: whoever sets it has locked this row, or the one in
+-- `pending` that a claim takes. `progress` is JSON: [fraction, message].
 CREATE TABLE {schema}.running (
     id uuid PRIMARY KEY,
     batch bigint NOT NULL,
@@ -174,6 +176,8 @@ CREATE TABLE {schema}.running (
     lease integer NOT NULL,
     version integer NOT NULL,
     gate smallint NOT NULL,
+    counted boolean NOT NULL,
+    followed boolean NOT NULL,
     cancel boolean NOT NULL DEFAULT false,
     partition text COLLATE "C",
     progress bytea
@@ -184,7 +188,7 @@ CREATE TABLE {schema}.running (
     autovacuum_vacuum_cost_delay = 0
 );
 -- What limits count. Without the id: a planner that can skip columns would use it to find tasks by id.
-CREATE INDEX running_tracks ON {schema}.running (track);
+CREATE INDEX running_counted ON {schema}.running (track) WHERE counted;
 CREATE INDEX running_partitions ON {schema}.running (partition) WHERE partition IS NOT NULL;
 CREATE INDEX running_ends ON {schema}.running (expires_at) WHERE expires_at IS NOT NULL;
 

@@ -80,8 +80,8 @@ SELECT state, track, count(*) AS n FROM (
 GROUP BY state, track;
 
 -- name: running_by_track
--- How many tasks of some tracks run. Takes tracks. Returns track, n. Ranges of `running_tracks`.
-SELECT track, count(*) AS n FROM {schema}.running WHERE track = ANY ($1::int[]) GROUP BY track;
+-- How many tasks of some tracks run, of queues with limits. Takes tracks. Returns track, n. Ranges of `running_counted`.
+SELECT track, count(*) AS n FROM {schema}.running WHERE counted AND track = ANY ($1::int[]) GROUP BY track;
 
 -- name: tracks_with_pending
 -- Which of some tracks have pending tasks, including gated ones. Takes tracks. Returns tracks. A seek each.

@@ -53,6 +53,8 @@ WITH saved AS (
     ON CONFLICT (dependent, slot) DO UPDATE SET
         prerequisite = excluded.prerequisite, rule = excluded.rule, weight = excluded.weight, open = excluded.open
     RETURNING prerequisite
+), runs AS (
+    UPDATE {schema}.running SET followed = true WHERE id IN (SELECT prerequisite FROM saved) AND NOT followed
 )
 UPDATE {schema}.tasks SET followed = true WHERE id IN (SELECT prerequisite FROM saved) AND NOT followed;
 
@@ -69,6 +71,8 @@ WITH opened AS (
     FROM unnest($1::uuid[], $2::int[], $3::int[]) AS new (dependent, slot, weight)
     WHERE e.dependent = new.dependent AND e.slot = new.slot
     RETURNING e.prerequisite
+), runs AS (
+    UPDATE {schema}.running SET followed = true WHERE id IN (SELECT prerequisite FROM opened) AND NOT followed
 )
 UPDATE {schema}.tasks SET followed = true WHERE id IN (SELECT prerequisite FROM opened) AND NOT followed;
 

@@ -102,7 +102,12 @@ UPDATE {schema}.tracks SET retired = true WHERE track = ANY ($1::int[]);
 SELECT {schema}.lock_queues_{version}($1::text[]);
 
 -- name: save_queue
--- Save a queue. Takes name, state, settings (JSON), epoch.
+-- Save a queue. Takes name, state, settings (JSON), epoch. From now on, what runs in it is counted: it may have limits. No
+-- claim that does not count is under way: the lock on settings is held.
+WITH counted AS (
+    UPDATE {schema}.running SET counted = true
+    WHERE NOT counted AND track IN (SELECT s.track FROM {schema}.tracks AS s WHERE s.queue = $1)
+)
 INSERT INTO {schema}.queues (name, state, settings, epoch) VALUES ($1, $2, $3, $4)
 ON CONFLICT (name) DO UPDATE SET state = excluded.state, settings = excluded.settings, epoch = excluded.epoch;
 

@@ -28,8 +28,8 @@ WITH new AS MATERIALIZED (
     INSERT INTO {schema}.pending (id, track, gated, share, rank, ready_at, expires_at, partition)
     SELECT id, track, gate = 2, share, rank, ready_at, expires_at, partition FROM new WHERE state = 'pending'
 ), runs AS (
-    INSERT INTO {schema}.running (id, batch, track, lease, version, gate, cancel, partition)
-    SELECT id, 0, track, lease, version, gate, cancel, partition FROM new WHERE state = 'running'
+    INSERT INTO {schema}.running (id, batch, track, lease, version, gate, counted, followed, cancel, partition)
+    SELECT id, 0, track, lease, version, gate, true, true, cancel, partition FROM new WHERE state = 'running'
     ON CONFLICT (id) DO UPDATE SET version = excluded.version, gate = excluded.gate, cancel = excluded.cancel
 )
 INSERT INTO {schema}.tasks AS t (
@@ -94,13 +94,15 @@ USING unnest($1::int[], $2::uuid[], $3::int[], $4::text[], $5::int[]) AS d (day,
 WHERE t.day = d.day AND t.id = d.id AND t.lease = d.lease AND t.state = d.state AND t.version = d.version;
 
 -- name: purge_tasks
--- Delete unfinished tasks, whatever they contain. Takes ids.
-WITH waiting AS (
-    DELETE FROM {schema}.pending WHERE ctid = ANY (ARRAY(SELECT unnest({schema}.lock_pending_{version}($1::uuid[], false))))
+-- Delete unfinished tasks, whatever they contain. Takes ids. The places in `pending` are found before the tasks are gone.
+WITH places AS MATERIALIZED (
+    SELECT {schema}.lock_pending_{version}($1::uuid[], false) AS found
+), waiting AS (
+    DELETE FROM {schema}.pending WHERE ctid = ANY (ARRAY(SELECT unnest(p.found) FROM places AS p))
 ), runs AS (
     DELETE FROM {schema}.running WHERE id = ANY ($1::uuid[])
 )
-DELETE FROM {schema}.tasks WHERE id = ANY ($1::uuid[]);
+DELETE FROM {schema}.tasks WHERE id = ANY ($1::uuid[]) AND (SELECT p.found IS NOT NULL FROM places AS p);
 
 -- name: purge_dead
 -- Delete dead tasks, whatever they contain. Takes ids.
