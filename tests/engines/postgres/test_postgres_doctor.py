@@ -139,7 +139,7 @@ def test_a_missing_index_comes_with_how_to_make_it() -> None:
     async def test() -> None:
         async with engines() as (engine,), connection() as own:
             schema = engine.address.schema
-            await own.execute(f"DROP INDEX {schema}.pending, {schema}.finished_ids")
+            await own.execute(f"DROP INDEX {schema}.waiting, {schema}.finished_ids")
             await own.execute(f"ALTER TABLE {schema}.edges DROP CONSTRAINT edges_pkey")
             found = await told(engine, "indexes")
             assert [level for level, _ in found] == [Level.ERROR] * 3

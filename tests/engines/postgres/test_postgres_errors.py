@@ -130,7 +130,7 @@ def test_locked_rows_hold_up_neither_claims_nor_heartbeats() -> None:
             (held,) = await claim(engine, 1)
             async with connection() as own:
                 await own.execute("BEGIN")
-                await own.execute(f"SELECT 1 FROM {engine.address.schema}.tasks WHERE state = 'running' FOR UPDATE")
+                await own.execute(f"SELECT 1 FROM {engine.address.schema}.running FOR UPDATE")
                 assert len(await claim(engine, 10)) == 4
                 await engine.rescue()
             await settle(engine, [held])

@@ -258,7 +258,7 @@ def test_what_is_locked_is_not_passed_over() -> None:
             await engine.enqueue([waiting], now=1)
             floor_probe.floors.floors = dict.fromkeys(floor_probe.floors.floors, START)
             async with own.transaction():
-                await own.execute(f"SELECT FROM {engine.address.schema}.tasks FOR UPDATE")
+                await own.execute(f"SELECT FROM {engine.address.schema}.pending FOR UPDATE")
                 assert not await claim(engine, 5)
             assert [task.id for task in await claim(engine, 5)] == [waiting.id]
 

@@ -22,9 +22,12 @@ BEGIN
     ), whole AS MATERIALIZED (
         SELECT a.batch, min(a.span) AS span FROM asked AS a GROUP BY a.batch
         HAVING min(a.span) = max(a.span) AND count(*) = (
-            SELECT count(*) FROM {schema}.running AS r
-            WHERE r.id = ANY ((SELECT l.ids FROM {schema}.leases AS l WHERE l.batch = a.batch)::uuid[])
-              AND r.batch = a.batch
+            SELECT count(*) FROM (
+                SELECT 1 FROM {schema}.running AS r
+                WHERE r.id = ANY ((SELECT l.ids FROM {schema}.leases AS l WHERE l.batch = a.batch)::uuid[])
+                  AND r.batch = a.batch
+                LIMIT cardinality(ids) + 1
+            ) AS several
         )
     ), free AS MATERIALIZED (
         SELECT l.batch FROM {schema}.leases AS l

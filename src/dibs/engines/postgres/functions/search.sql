@@ -95,7 +95,7 @@ $$;
 -- name: unfinished_in
 -- Unfinished tasks of some states, downwards by id. Takes the id to start below (NULL: the newest), limit; tracks and
 -- states, in pairs. Returns ids. Reads the newest of each track and state in `waiting`, all of each track in
--- `pending`, and all running tasks: the caller knows how many.
+-- `pending`, and running tasks from the newest on: the caller knows how many.
 CREATE OR REPLACE FUNCTION {schema}.unfinished_in_{version}(below uuid, most int, tracks int[], states text[])
 RETURNS TABLE (id uuid)
 LANGUAGE plpgsql STABLE SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
@@ -112,12 +112,51 @@ BEGIN
         ) AS l
         WHERE w.state NOT IN ('pending', 'running')
         UNION ALL
-        SELECT r.id FROM {schema}.running AS r
-        WHERE r.track = ANY (ARRAY(SELECT w.track FROM wanted AS w WHERE w.state = 'running'))
+        SELECT l.id FROM (
+            SELECT r.id FROM {schema}.running AS r
+            WHERE r.track = ANY (ARRAY(SELECT w.track FROM wanted AS w WHERE w.state = 'running'))
+              AND (below IS NULL OR r.id < below)
+            ORDER BY r.id DESC LIMIT most
+        ) AS l
         UNION ALL
         SELECT p.id FROM {schema}.pending AS p
         WHERE p.track = ANY (ARRAY(SELECT w.track FROM wanted AS w WHERE w.state = 'pending'))
     )
     SELECT f.id FROM found AS f WHERE below IS NULL OR f.id < below ORDER BY f.id DESC LIMIT most;
+END
+$$;
+
+-- name: newest_members
+-- Members of a workflow downwards by id. Takes the id to start below (NULL: the newest), limit, whether unfinished, dead and
+-- finished ones are wanted, the workflow. Returns id, track, state, worker. Reads a range of each index of members.
+CREATE OR REPLACE FUNCTION {schema}.newest_members_{version}(
+    below uuid, most int, with_tasks boolean, with_dead boolean, with_finished boolean, workflow_id uuid
+)
+RETURNS TABLE (id uuid, track int, state text, worker text)
+LANGUAGE plpgsql STABLE SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
+SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    SELECT * FROM (
+        (
+            SELECT t.id, t.track, t.state, t.worker FROM {schema}.unfinished AS t
+            WHERE with_tasks AND t.workflow = workflow_id AND t.id < coalesce(below, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+            ORDER BY t.id DESC LIMIT most
+        )
+        UNION ALL
+        (
+            SELECT t.id, t.track, t.state, t.worker FROM {schema}.dead AS t
+            WHERE with_dead AND t.workflow = workflow_id AND t.id < coalesce(below, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+            ORDER BY t.id DESC LIMIT most
+        )
+        UNION ALL
+        (
+            SELECT t.id, t.track, t.state, t.worker FROM {schema}.finished AS t
+            WHERE with_finished AND t.workflow = workflow_id AND t.id < coalesce(below, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+            ORDER BY t.id DESC LIMIT most
+        )
+    ) AS every
+    ORDER BY id DESC LIMIT most;
 END
 $$;

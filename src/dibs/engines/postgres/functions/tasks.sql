@@ -300,11 +300,12 @@ BEGIN
         SELECT l.batch FROM {schema}.leases AS l
         WHERE l.batch = ANY (ended) AND l.expires_at <= until ORDER BY l.batch FOR UPDATE SKIP LOCKED
     );
-    RETURN ARRAY(
+    found := ARRAY(
         SELECT r.id FROM {schema}.running AS r
         WHERE r.id = ANY (found)
           AND CASE WHEN r.expires_at IS NULL THEN r.batch = ANY (ended) ELSE r.expires_at <= until END
         ORDER BY r.id FOR UPDATE SKIP LOCKED
     );
+    RETURN ARRAY(SELECT t.id FROM {schema}.tasks AS t WHERE t.id = ANY (found) ORDER BY t.id FOR UPDATE SKIP LOCKED);
 END
 $$;

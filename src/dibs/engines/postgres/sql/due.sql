@@ -19,10 +19,12 @@ ORDER BY t.due_at, t.id;
 -- Returns the columns of `find`. Reads ranges of `pending_expiries` and `expiries`; what is locked is left out.
 SELECT t.* FROM {schema}.lock_unfinished_{version}(
     ARRAY(
-        SELECT p.id FROM {schema}.pending AS p
-        WHERE p.expires_at IS NOT NULL AND p.expires_at >= $3::bigint AND p.expires_at <= $1::bigint
-          AND (p.id IN (SELECT unnest($4::uuid[]))) IS NOT TRUE
-        ORDER BY p.expires_at, p.id LIMIT $2::int FOR UPDATE SKIP LOCKED
+        SELECT t.id FROM {schema}.tasks AS t WHERE t.id = ANY (ARRAY(
+            SELECT p.id FROM {schema}.pending AS p
+            WHERE p.expires_at IS NOT NULL AND p.expires_at >= $3::bigint AND p.expires_at <= $1::bigint
+              AND (p.id IN (SELECT unnest($4::uuid[]))) IS NOT TRUE
+            ORDER BY p.expires_at, p.id LIMIT $2::int FOR UPDATE SKIP LOCKED
+        )) ORDER BY t.id FOR UPDATE SKIP LOCKED
     ) || ARRAY(
         SELECT t.id FROM {schema}.tasks AS t
         WHERE t.expires_at IS NOT NULL AND t.state <> 'pending' AND t.expires_at >= $3::bigint

@@ -66,28 +66,8 @@ WHERE b.trait = gone.trait AND b.block = gone.block
   );
 
 -- name: newest_members
--- Members of a workflow downwards by id. Takes the same as `newest`, and the workflow. Returns the same. Reads a range
--- of each index of members.
-SELECT * FROM (
-    (
-        SELECT t.id, t.track, t.state, t.worker FROM {schema}.unfinished AS t
-        WHERE $3::boolean AND t.workflow = $6::uuid AND t.id < coalesce($1::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
-        ORDER BY t.id DESC LIMIT $2::int
-    )
-    UNION ALL
-    (
-        SELECT t.id, t.track, t.state, t.worker FROM {schema}.dead AS t
-        WHERE $4::boolean AND t.workflow = $6::uuid AND t.id < coalesce($1::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
-        ORDER BY t.id DESC LIMIT $2::int
-    )
-    UNION ALL
-    (
-        SELECT t.id, t.track, t.state, t.worker FROM {schema}.finished AS t
-        WHERE $5::boolean AND t.workflow = $6::uuid AND t.id < coalesce($1::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
-        ORDER BY t.id DESC LIMIT $2::int
-    )
-) AS every
-ORDER BY id DESC LIMIT $2::int;
+-- Members of a workflow downwards by id. See functions/search.sql.
+SELECT * FROM {schema}.newest_members_{version}($1::uuid, $2::int, $3::boolean, $4::boolean, $5::boolean, $6::uuid);
 
 -- name: oldest_tasks
 -- Unfinished tasks upwards by id. Takes the id to start after (NULL: the oldest), limit. Returns ids. Reads a range of

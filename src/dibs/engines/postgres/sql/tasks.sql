@@ -149,11 +149,13 @@ ORDER BY t.lease_expires_at, t.id;
 -- Running tasks of some workers, locked, without those that are locked already. Takes workers, limit, all tracks, ids
 -- to skip. Returns the columns of `find`. Reads all leases: only when a worker is lost.
 SELECT t.* FROM {schema}.lock_unfinished_{version}(ARRAY(
-    SELECT r.id FROM {schema}.running AS r
-    WHERE r.id = ANY (ARRAY(SELECT unnest(l.ids) FROM {schema}.leases AS l WHERE l.worker = ANY ($1::text[])))
-      AND r.batch = ANY (ARRAY(SELECT l.batch FROM {schema}.leases AS l WHERE l.worker = ANY ($1::text[])))
-      AND r.track = ANY ($3::int[]) AND (r.id IN (SELECT unnest($4::uuid[]))) IS NOT TRUE
-    ORDER BY r.id LIMIT $2::int FOR UPDATE SKIP LOCKED
+    SELECT t.id FROM {schema}.tasks AS t WHERE t.id = ANY (ARRAY(
+        SELECT r.id FROM {schema}.running AS r
+        WHERE r.id = ANY (ARRAY(SELECT unnest(l.ids) FROM {schema}.leases AS l WHERE l.worker = ANY ($1::text[])))
+          AND r.batch = ANY (ARRAY(SELECT l.batch FROM {schema}.leases AS l WHERE l.worker = ANY ($1::text[])))
+          AND r.track = ANY ($3::int[]) AND (r.id IN (SELECT unnest($4::uuid[]))) IS NOT TRUE
+        ORDER BY r.id LIMIT $2::int FOR UPDATE SKIP LOCKED
+    )) ORDER BY t.id FOR UPDATE SKIP LOCKED
 )) AS t
 WHERE t.worker = ANY ($1::text[]) ORDER BY t.id;
 
