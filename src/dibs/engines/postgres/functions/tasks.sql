@@ -179,7 +179,7 @@ DECLARE
     held tid[];
     found uuid[];
 BEGIN
-    LOOP
+    FOR attempt IN 1 .. 10 LOOP  -- a damaged row may be nowhere
         held := {schema}.lock_pending_{version}(ids, false);
         found := ARRAY(SELECT r.id FROM {schema}.running AS r WHERE r.id = ANY (ids) ORDER BY r.id FOR NO KEY UPDATE);
         PERFORM FROM {schema}.tasks AS t WHERE t.id = ANY (ids) ORDER BY t.id FOR NO KEY UPDATE;
