@@ -55,6 +55,22 @@ BEGIN
 END
 $$;
 
+-- name: set_gates
+-- Gate or ungate pending tasks. Takes ids, whether to gate (then without those that others have locked), whether their moves
+-- still concern others. A function, so that it seeks whatever the planner believes of the tables.
+CREATE OR REPLACE FUNCTION {schema}.set_gates_{version}(ids uuid[], is_gated boolean, guarded boolean) RETURNS void
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
+SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    places tid[] := {schema}.lock_pending_{version}(ids, is_gated);
+BEGIN
+    UPDATE {schema}.pending SET gated = is_gated WHERE ctid = ANY (places) AND gated <> is_gated;
+    IF NOT guarded THEN
+        UPDATE {schema}.tasks SET gate = 0 WHERE id = ANY (ids);
+    END IF;
+END
+$$;
+
 -- name: lock_unfinished
 -- Lock unfinished tasks, in order of id: the row in `pending` or `running`, and then the task's own. Takes ids. Returns the
 -- columns of `find`, of those that are in the state in which their row was locked: one that a claim took meanwhile is left

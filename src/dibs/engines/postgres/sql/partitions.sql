@@ -34,9 +34,9 @@ LEFT JOIN {schema}.buckets AS b
     ON b.queue = $2 AND b.scope = 'partition' AND b.whose = substr(w.partition, length($2) + 2) AND b.level >= 0;
 
 -- name: gate
--- Gate pending tasks. Takes ids. Leaves out those that others have locked: the next claim meets them again.
-UPDATE {schema}.pending SET gated = true
-WHERE ctid = ANY (ARRAY(SELECT unnest({schema}.lock_pending_{version}($1::uuid[], true)))) AND NOT gated;
+-- Gate pending tasks. Takes ids. Leaves out those that others have locked: the next claim meets them again. See
+-- functions/tasks.sql.
+SELECT {schema}.set_gates_{version}($1::uuid[], true, true);
 
 -- name: gated_heads
 -- The best pending tasks of partitions, one for each track and share, if they are gated and a slot is free. Takes keys
@@ -77,12 +77,8 @@ UPDATE {schema}.tasks SET gate = 1 WHERE gate = 0 AND id = ANY (
 );
 
 -- name: ungate
--- Ungate pending tasks. Takes ids, and whether their moves still concern others.
-WITH free AS (
-    UPDATE {schema}.pending SET gated = false
-    WHERE ctid = ANY (ARRAY(SELECT unnest({schema}.lock_pending_{version}($1::uuid[], false)))) AND gated
-)
-UPDATE {schema}.tasks SET gate = 0 WHERE id = ANY ($1::uuid[]) AND NOT $2::boolean;
+-- Ungate pending tasks. Takes ids, and whether their moves still concern others. See functions/tasks.sql.
+SELECT {schema}.set_gates_{version}($1::uuid[], false, $2::boolean);
 
 -- name: gated_of
 -- Some gated tasks of some tracks. Takes tracks, limit. Returns id, track, share. Reads a range of `pending` each.
