@@ -233,7 +233,7 @@ CASES = [
 
 
 MERGED = {"asked to stop after an extension"}
-"""Moves that PostgreSQL keeps even so: what they write is in a row of its own, of which the verb writes other columns."""
+"""Moves that PostgreSQL keeps even so: they are in a row of its own, of which the verb writes other columns."""
 
 
 class DecidedEarlier(Exception):
