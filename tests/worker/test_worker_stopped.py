@@ -30,6 +30,8 @@ from servers.proxy import Proxy
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
 
 PATIENCE = 60.0
+LONGEST_HOLD = 20.0
+"""Seconds for which a session that may be silent for long has its lock for certain: statements end it after 27."""
 RATE, BURST = 20, 20
 STARTS = "CREATE UNLOGGED TABLE starts (queue text, at timestamptz)"
 START = "INSERT INTO starts SELECT %s::text, clock_timestamp()"
@@ -125,8 +127,9 @@ def test_a_worker_stopped_in_a_claim_holds_up_nobody_for_long(
                 others = [quick.using(queue="other").enqueue() for _ in range(10)]
                 eventually(lambda: len(log.starts("other")) == len(others), PATIENCE)
                 if silence is not None:
-                    assert log.value(HOLDER, limited) == holder, "it still has the limited queue"
-                    assert log.starts("limited") == []
+                    if log.value(CLOCK) - stopped_at < LONGEST_HOLD:  # otherwise this machine stood still
+                        assert log.value(HOLDER, limited) == holder, "it still has the limited queue"
+                        assert log.starts("limited") == []
                     process.kill()
                     proxy.refuse()
                 for handle in handles:
