@@ -18,7 +18,9 @@ from postgres_help import NOW, claim, connection, engines, new, run
 from dibs.core.priority import scale
 from dibs.core.settings import QueueSettings
 from dibs.core.task import Lease, Outcome, Settlement
+from dibs.engines.decisions.headroom import MOST_AHEAD
 from dibs.engines.postgres import PostgresEngine
+from dibs.engines.postgres.catalog import NO_SLOTS
 from dibs.engines.postgres.index_bloat import EVERYTHING, START
 from dibs.engines.postgres.statements import HERE, functions, statement, statement_texts
 from dibs.engines.statement_files import blocks
@@ -82,7 +84,7 @@ def test_hot_statements_read_what_they_give(mode: str, analysed: bool) -> None:
             schema = engine.address.schema
             await own.execute(f"SET plan_cache_mode = {mode}")
             await own.fetch(
-                statement("complete", schema), NOW, 1, [], [], [], None
+                statement("complete", schema), NOW, 1, [], [], [], None, *NO_SLOTS, MOST_AHEAD
             )  # planned while everything is empty
             await fill(engine)
             given = await claim(engine, 1500, now=NOW)
@@ -100,7 +102,7 @@ def test_hot_statements_read_what_they_give(mode: str, analysed: bool) -> None:
                 results = [b"null"] * len(ids)
                 generation = await own.fetchval(f"SELECT generation FROM {schema}.store")
                 scanned, fetched, rows = await reading(
-                    own, schema, "complete", NOW, generation, ids, leases, results, None
+                    own, schema, "complete", NOW, generation, ids, leases, results, None, *NO_SLOTS, MOST_AHEAD
                 )
                 assert (scanned, rows[0]["done"]) == (0, None), "all of them"
                 assert fetched <= 2 * len(ids) + 20

@@ -8,6 +8,9 @@ from dibs.core.limits import Bucket, Scope, free_slots, refill, spend, tokens, u
 from dibs.core.settings import Limit
 from dibs.core.times import Duration, Instant
 
+MOST_AHEAD = 64
+"""How many tasks of a group (partition, track and share) are stored ungated, or ungated at a time, at most."""
+
 Whose = tuple[str, Scope, str]
 """Queue, scope, and the task name or partition that a limit is about."""
 
@@ -55,3 +58,19 @@ Counted = tuple[Whose, Headroom]
 def headroom_of(limit: Limit, running: int, bucket: Bucket | None, now: Instant) -> Headroom:
     """The headroom under a limit; `bucket` as stored, None if it was never used."""
     return Headroom(limit, running, None if limit.rate is None else refill(bucket, limit, now))
+
+
+def ungated_ahead(limit: Limit | None) -> int | None:
+    """How many tasks of a group may wait ungated before new ones are stored gated; None if partitions have no limit.
+
+    As many as fit twice: then a partition that is never full gates nothing, and one that is full, only a few in vain.
+    Where starts are counted by the second, one at a time.
+    """
+    if limit is None:
+        return None
+    return most_ahead(limit) if limit.max_concurrent is None else min(2 * limit.max_concurrent, most_ahead(limit))
+
+
+def most_ahead(limit: Limit) -> int:
+    """How many tasks of a group are ungated at a time, at most."""
+    return 1 if limit.rate is not None else MOST_AHEAD

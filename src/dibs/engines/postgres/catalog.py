@@ -5,7 +5,7 @@ A copy is never changed, only replaced: a transaction keeps the one it began wit
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from copy import copy
 from functools import cached_property
 
@@ -17,10 +17,15 @@ from dibs.engines.decisions.transaction import Queue
 from dibs.engines.postgres.pool import Connection
 from dibs.engines.unreadable import UnreadableRows
 
-__all__ = ["Catalog", "Missing", "Stale", "band_of", "band_of_record"]
+__all__ = ["NO_SLOTS", "Catalog", "Missing", "Stale", "band_of", "band_of_record"]
 
 BANDS = frozenset({30, 50, 70, 90})
 """The priorities that have names: tasks of each arrive in the order of their ranks, so each has tracks of its own."""
+
+
+Slots = tuple[Sequence[int], Sequence[str], Sequence[int | None]]
+"""Tracks, their queues, and how many tasks of a partition may run at once there."""
+NO_SLOTS: Slots = ((), (), ())
 
 
 class Stale(Exception):
@@ -82,6 +87,18 @@ class Catalog(catalog.Catalog):
         """Queues whose tasks concern each other, also by earlier settings, in order."""
         fair = {track.queue for track in self.tracks.values() if track.fair and not track.retired}
         return sorted(fair | {queue.name for queue in self.queues.values() if queue.is_guarded})
+
+    @cached_property
+    def slots(self) -> Slots:
+        """The tracks of queues that limit what of a partition runs at once, and nothing else about partitions."""
+        rows = [
+            (track.number, name, limit.max_concurrent)
+            for name, queue in self.queues.items()
+            if (limit := queue.settings.per_partition) is not None and limit.rate is None
+            for track in self.of_queue(name)
+        ]
+        tracks, queues, mosts = zip(*rows, strict=True) if rows else NO_SLOTS
+        return tracks, queues, mosts
 
     @cached_property
     def bounded(self) -> frozenset[str]:

@@ -22,8 +22,9 @@ from dibs.core.states import State
 from dibs.core.task import NewTask, Settlement
 from dibs.core.times import Instant
 from dibs.engines.decisions.enqueueing import Known, like_runs, stored_answer
+from dibs.engines.decisions.headroom import MOST_AHEAD
 from dibs.engines.decisions.settling import is_plain
-from dibs.engines.postgres.catalog import Missing, Stale
+from dibs.engines.postgres.catalog import NO_SLOTS, Missing, Stale
 from dibs.engines.postgres.enqueueing import (
     block_parameters,
     draft,
@@ -300,7 +301,8 @@ async def complete_plainly(transaction: Transaction, settlement: Settlement) -> 
     lease, catalog = settlement.lease, transaction.catalog
     watched = catalog.watched(EventType.TASK_COMPLETED, transaction.now)
     run = ([lease.id], [lease.number], [settlement.result])
-    row = await transaction.row("complete", transaction.now, catalog.generation, *run, watched)
+    asked = (transaction.now, catalog.generation, *run, watched, *NO_SLOTS, MOST_AHEAD)
+    row = await transaction.row("complete", *asked)
     if row["status"] == "stale":
         raise Stale
     if not row["tracks"]:

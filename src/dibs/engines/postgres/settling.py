@@ -11,8 +11,9 @@ from dibs.core.lease import span_left, taken_until
 from dibs.core.task import Lease, Settlement
 from dibs.core.times import Instant
 from dibs.engines.decisions.encoding import encode
+from dibs.engines.decisions.headroom import MOST_AHEAD
 from dibs.engines.decisions.settling import Part, held_answer, is_plain, without_repeats
-from dibs.engines.postgres.catalog import Stale
+from dibs.engines.postgres.catalog import NO_SLOTS, Stale
 from dibs.engines.postgres.index_bloat import START
 from dibs.engines.postgres.rows import columns
 from dibs.engines.postgres.store import TASKS, Store
@@ -66,7 +67,10 @@ async def complete_once(store: Store, now: Instant | None, *runs: Sequence[Any])
     """The ids of those that completed (None: all), their tracks, and whether somebody wants their events."""
     catalog = store.catalog
     watched = catalog.watched(EventType.TASK_COMPLETED, now)
-    ((status, done, tracks),) = await store.rows_once("complete", now, catalog.generation, *runs, watched)
+    # Ungating passes over what is set aside, which only the slow path does.
+    slots = NO_SLOTS if catalog.aside.tasks else catalog.slots
+    asked = (now, catalog.generation, *runs, watched, *slots, MOST_AHEAD)
+    ((status, done, tracks),) = await store.rows_once("complete", *asked)
     if status == "stale":
         raise Stale
     return done, tracks, watched is not None

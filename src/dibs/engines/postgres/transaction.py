@@ -20,6 +20,7 @@ from dibs.engines.decisions.blocks import END, claimed_pairs
 from dibs.engines.decisions.choosing import Chosen, Head
 from dibs.engines.decisions.encoding import encode
 from dibs.engines.decisions.facts import Track
+from dibs.engines.decisions.headroom import ungated_ahead
 from dibs.engines.decisions.records import Place
 from dibs.engines.decisions.searching import Wanted
 from dibs.engines.decisions.transaction import Queue
@@ -345,7 +346,9 @@ class Transaction(Snapshot, StoreTransaction[Catalog]):
         self.loaded.update((record.id, numbers[self.key_of(record)]) for record in records)
 
     async def insert_tasks(self, records: Sequence[TaskRecord]) -> int:
-        return await self.write("insert_tasks", [self.columns(record) for record in records])
+        rows = [(*self.columns(record), ungated_ahead(self.settings(record.queue).per_partition)) for record in records]
+        stored: int = await self.value("insert_tasks", *arguments([rows]))
+        return stored
 
     async def update_tasks(self, moves: Sequence[tuple[TaskRecord, TaskRecord]]) -> int:
         return await self.write("save_tasks", [(*self.columns(new), *self.fence(old)) for old, new in moves])
@@ -355,7 +358,7 @@ class Transaction(Snapshot, StoreTransaction[Catalog]):
         return task_columns(record, track, self.gate_of(record, track), self.next_version(record))
 
     def gate_of(self, record: TaskRecord, track: int) -> int:
-        """Where partitions are limited, pending tasks are stored gated; `partitions` then promotes the heads."""
+        """Where partitions are limited, pending tasks are stored gated; `partitions` then ungates the heads."""
         if record.spec.partition is not None and self.settings(record.queue).per_partition is not None:
             return 2 if record.state is State.PENDING else 1
         return 1 if self.catalog.track(track).fair else 0

@@ -1,14 +1,15 @@
 """Where partitions are limited: which of their pending tasks claims read.
 
-Pending tasks of such a queue are stored *gated*: apart from what claims read. In each partition with headroom the best
+Pending tasks of such a queue may be *gated*: apart from what claims read. In each partition with headroom the best
 task of each track and share, its head, is ungated. What must hold after each transaction:
 
 - If a partition has headroom, the best pending task of each track and share in it is not gated.
 - If it has no token and pending tasks, `refill_at` says when it has one.
 
-More tasks may be ungated (one that a better task has overtaken, or one in a partition that is now full): a claim checks
-the headroom of each candidate, and gates those that may not start. So a full partition delays no other, however deep it
-is, and only one task at a time is ungated.
+More tasks may be ungated (some of each group are ahead, and all stay so when their partition becomes full): a claim
+checks the headroom of each candidate, and gates those that may not start. So a full partition delays no other, however
+deep it is: nearly all of its tasks are gated, and as many are ungated as slots become free. And one that is never full
+gates nothing, unless so many tasks wait that claims would read too far: then some are ungated at a time.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from dibs.core.limits import Bucket, refill, until_token
 from dibs.core.settings import Limit
 from dibs.core.times import Duration, Instant
 from dibs.engines.decisions.choosing import GATE_BUDGET
-from dibs.engines.decisions.headroom import Headroom, headroom_of
+from dibs.engines.decisions.headroom import Headroom, headroom_of, most_ahead
 from dibs.engines.decisions.partition import Partition
 from dibs.engines.decisions.steps import Done, Step, gone_on
 from dibs.engines.decisions.transaction import Queue
@@ -61,8 +62,9 @@ class Refill(Struct, array_like=True, frozen=True):
 
 
 GATED_HEADS = Read("gated_heads", Gated, "task")
-"""Takes keys of partitions, how many may run at once (None: any) and ids to skip: the best pending tasks of the
-partitions that have a free slot, one for each track and share, if they are gated."""
+"""Takes keys of partitions, how many may run at once (None: any), how many to take at most and ids to skip: for each
+track and share in those partitions that have a free slot, if its best pending task is gated, the first gated ones: at
+least one, and so many as may soon be wanted."""
 GATED_OF = Read("gated_of", Gated, "task")
 """Takes tracks and how many: some gated tasks."""
 PARTITIONS = Read("partitions", str, "partition")
@@ -85,7 +87,7 @@ async def promote_heads(port: Port) -> None:
         if limit is not None:
             free = list(partitions) if limit.rate is None else await with_tokens(port, queue, limit, list(partitions))
             if free:
-                asked = ([each.key for each in free], limit.max_concurrent, port.passed_over)
+                asked = ([each.key for each in free], limit.max_concurrent, most_ahead(limit), port.passed_over)
                 await ungate(port, await port.read(GATED_HEADS, *asked), guarded=True)
 
 

@@ -1,13 +1,18 @@
 -- name: complete
 -- Move completed runs to the finished tasks. Takes now (NULL: the clock), the generation for which the rest was computed,
--- ids in order, lease numbers, results, and the tracks whose events are wanted (NULL: none, 0: all). Returns the status
--- ('stale': compute again), the ids of those that moved (NULL: all), and their tracks: the fence is in the statement, and tasks whose end
--- concerns others take the slow path. Driven by the primary key; leases are compared by a hashed lookup, which IS TRUE
--- keeps from becoming a join. (With a join the planner chose other indexes, and looking up positions in an array made
--- the time quadratic in the batch.) A task runs exactly while it has a lease_expires_at; in this form, the planner does
--- not choose an index of running tasks.
+-- ids in order, lease numbers, results, the tracks whose events are wanted (NULL: none, 0: all), and the tracks of
+-- queues whose partitions have slots only, with their queues, the slots of a partition, and how many tasks of a group to
+-- ungate at most. Returns the status ('stale': compute again), the ids of those that moved (NULL: all), and their tracks:
+-- the fence is in the statement, and tasks whose end concerns others in another way take the slow path.
+--
+-- Driven by the primary key; leases are compared by a hashed lookup, which IS TRUE keeps from becoming a join. (With a
+-- join the planner chose other indexes, and looking up positions in an array made the time quadratic in the batch.) A
+-- task runs exactly while it has a lease_expires_at; in this form, the planner does not choose an index of running tasks.
+-- Where slots become free, the queues are locked against claims, and the settings of all against changes: a claim that
+-- gates what it finds full must not miss them.
 CREATE OR REPLACE FUNCTION {schema}.complete_{version}(
     at bigint, generation_of bigint, ids uuid[], leases int[], results bytea[], watched int[],
+    slot_tracks int[], slot_queues text[], slot_mosts bigint[], ahead int,
     OUT status text, OUT done uuid[], OUT tracks int[]
 )
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
@@ -19,7 +24,19 @@ DECLARE
     own_tracks int[];
     workers text[];
     starts bigint[];
+    locked text[];
+    freed text[];
+    mosts bigint[];
 BEGIN
+    IF cardinality(slot_tracks) > 0 THEN
+        PERFORM pg_advisory_xact_lock_shared(hashtextextended('{schema_text}.queues', 0));
+        locked := ARRAY(
+            SELECT DISTINCT w.queue
+            FROM {schema}.tasks AS t JOIN unnest(slot_tracks, slot_queues) AS w (track, queue) ON w.track = t.track
+            WHERE t.id = ANY (ids) AND t.gate > 0 AND t.partition IS NOT NULL ORDER BY w.queue
+        );
+        PERFORM {schema}.lock_queues_{version}(locked);
+    END IF;
     IF (SELECT s.generation FROM {schema}.store AS s) <> generation_of THEN
         status := 'stale';
         RETURN;
@@ -34,7 +51,13 @@ BEGIN
           AND t.lease_expires_at IS NOT NULL
           AND ((t.id, t.lease) IN (SELECT u.id, u.lease FROM unnest(ids, leases) AS u (id, lease))) IS TRUE
           AND NOT t.followed
-          AND (t.gate = 0 OR t.partition IS NULL)
+          AND (
+              t.gate = 0 OR t.partition IS NULL
+              OR EXISTS (
+                  SELECT 1 FROM unnest(slot_tracks, slot_queues) AS w (track, queue)
+                  WHERE w.track = t.track AND w.queue = ANY (locked)
+              )
+          )
         RETURNING t.*
     ), kept AS (
         INSERT INTO {schema}.finished (
@@ -56,8 +79,16 @@ BEGIN
         array_agg(g.id), array_agg(DISTINCT g.track),
         array_agg(g.track) FILTER (WHERE watched IS NOT NULL),
         array_agg(g.worker) FILTER (WHERE watched IS NOT NULL),
-        array_agg(g.started_at) FILTER (WHERE watched IS NOT NULL)
-    INTO done, tracks, own_tracks, workers, starts FROM gone AS g;
+        array_agg(g.started_at) FILTER (WHERE watched IS NOT NULL),
+        array_agg(DISTINCT g.partition) FILTER (WHERE g.partition IS NOT NULL AND cardinality(locked) > 0)
+    INTO done, tracks, own_tracks, workers, starts, freed FROM gone AS g;
+    IF freed IS NOT NULL THEN
+        SELECT array_agg(f.partition), array_agg(w.most) INTO freed, mosts
+        FROM unnest(freed) AS f (partition)
+        JOIN (SELECT DISTINCT * FROM unnest(slot_queues, slot_mosts)) AS w (queue, most)
+            ON w.queue = split_part(f.partition, ' ', 1);
+        PERFORM {schema}.ungate_heads_{version}(freed, mosts, ahead);
+    END IF;
     IF own_tracks IS NOT NULL THEN
         INSERT INTO {schema}.events (at, type, track, task, worker, took)
         SELECT instant, 'task.completed', e.track, e.id, e.worker, instant - e.started_at

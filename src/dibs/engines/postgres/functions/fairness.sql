@@ -20,3 +20,23 @@ BEGIN
     ) AS h;
 END
 $$;
+
+-- name: add_turns
+-- Add turns of shares that have tasks for claims. Takes tracks, shares, queues. The virtual time is the share's own, or
+-- 0 if the clock has passed it.
+CREATE OR REPLACE FUNCTION {schema}.add_turns_{version}(tracks int[], shares text[], queues text[]) RETURNS void
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
+SET plan_cache_mode = force_generic_plan AS $$
+BEGIN
+    INSERT INTO {schema}.turns AS t (track, share, virtual_time)
+    SELECT
+        w.track, w.share,
+        coalesce((
+            SELECT s.virtual_time FROM {schema}.shares AS s JOIN {schema}.queues AS q ON q.name = s.queue
+            WHERE s.queue = w.queue AND s.share = w.share AND s.virtual_time > q.clock
+        ), 0)
+    FROM unnest(tracks, shares, queues) AS w (track, share, queue)
+    ON CONFLICT (track, share) DO UPDATE SET virtual_time = excluded.virtual_time
+    WHERE t.virtual_time <> excluded.virtual_time;
+END
+$$;

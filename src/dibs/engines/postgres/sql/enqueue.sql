@@ -22,21 +22,14 @@ SELECT * FROM {schema}.enqueue_in_{version}(
 );
 
 -- name: insert_tasks
--- Store unfinished tasks that are in no place. Takes the columns of `task_columns`. Changes no row if the id exists. One
--- seek in `followed` each tells whether others wait for it.
-INSERT INTO {schema}.tasks AS t (
-    id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_for, lease_expires_at, started_at, worker,
-    sequence, cancel, share, gate, partition, expires_at, workflow, version, progress, args, facts, created_at, followed
-)
-SELECT new.*, coalesce(
-    (SELECT e.open FROM {schema}.edges AS e WHERE e.prerequisite = new.id AND e.open LIMIT 1), false
-)
-FROM unnest(
+-- Store unfinished tasks that are in no place. Takes the columns of `task_columns`, and how many better ones of its
+-- partition, track and share a task needs to be gated (NULL: it is as it says). Returns how many were in no place. See
+-- functions/tasks.sql.
+SELECT {schema}.insert_tasks_{version}(
     $1::uuid[], $2::int[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::int[], $9::bigint[],
     $10::bigint[], $11::bigint[], $12::text[], $13::bigint[], $14::boolean[], $15::text[], $16::smallint[], $17::text[],
-    $18::bigint[], $19::uuid[], $20::int[], $21::bytea[], $22::bytea[], $23::bytea[], $24::bigint[]
-) AS new (id)
-ON CONFLICT (id) DO NOTHING;
+    $18::bigint[], $19::uuid[], $20::int[], $21::bytea[], $22::bytea[], $23::bytea[], $24::bigint[], $25::int[]
+);
 
 -- name: add_blocks
 -- Add to the index of id blocks. Takes traits, blocks. A pair that is there is added once more.

@@ -44,18 +44,8 @@ DELETE FROM {schema}.shares AS s USING unnest($1::text[], $2::text[]) AS idle (q
 WHERE s.queue = idle.queue AND s.share = idle.share;
 
 -- name: add_turns
--- Add turns of shares that have tasks for claims. Takes tracks, shares, queues. The virtual time is the share's own, or
--- 0 if the clock has passed it.
-INSERT INTO {schema}.turns AS t (track, share, virtual_time)
-SELECT
-    w.track, w.share,
-    coalesce((
-        SELECT s.virtual_time FROM {schema}.shares AS s JOIN {schema}.queues AS q ON q.name = s.queue
-        WHERE s.queue = w.queue AND s.share = w.share AND s.virtual_time > q.clock
-    ), 0)
-FROM unnest($1::int[], $2::text[], $3::text[]) AS w (track, share, queue)
-ON CONFLICT (track, share) DO UPDATE SET virtual_time = excluded.virtual_time
-WHERE t.virtual_time <> excluded.virtual_time;
+-- Add turns of shares that have tasks for claims. Takes tracks, shares, queues. See functions/fairness.sql.
+SELECT {schema}.add_turns_{version}($1::int[], $2::text[], $3::text[]);
 
 -- name: save_turns
 -- Update the copies of virtual times that claims read. Takes tracks, shares, virtual times. Seeks by primary key.

@@ -39,31 +39,11 @@ WITH free AS MATERIALIZED (
 UPDATE {schema}.tasks AS t SET gate = 2 FROM free WHERE t.id = free.id;
 
 -- name: gated_heads
--- The best pending tasks of partitions, one for each track and share, if they are gated and a slot is free. Takes keys
--- of partitions, the highest number that may run (NULL: any), ids to skip. Returns id, track, share. Reads the
--- partitions' pending tasks group by group, skipping to the next one.
-WITH RECURSIVE heads (partition, track, share, id, gate) AS (
-    SELECT w.partition, h.track, h.share, h.id, h.gate
-    FROM unnest($1::text[]) AS w (partition)
-    CROSS JOIN LATERAL (
-        SELECT t.track, t.share, t.id, t.gate FROM {schema}.tasks AS t
-        WHERE t.partition = w.partition AND t.state = 'pending' AND (t.id IN (SELECT unnest($3::uuid[]))) IS NOT TRUE
-        ORDER BY t.track, t.share, t.rank, t.id LIMIT 1
-    ) AS h
-    WHERE $2::bigint IS NULL OR $2::bigint > (
-        SELECT count(*) FROM {schema}.tasks AS r WHERE r.partition = w.partition AND r.state = 'running'
-    )
-    UNION ALL
-    SELECT last.partition, h.track, h.share, h.id, h.gate
-    FROM heads AS last
-    CROSS JOIN LATERAL (
-        SELECT t.track, t.share, t.id, t.gate FROM {schema}.tasks AS t
-        WHERE t.partition = last.partition AND t.state = 'pending' AND (t.track, t.share) > (last.track, last.share)
-          AND (t.id IN (SELECT unnest($3::uuid[]))) IS NOT TRUE
-        ORDER BY t.track, t.share, t.rank, t.id LIMIT 1
-    ) AS h
-)
-SELECT id, track, share FROM heads WHERE gate = 2;
+-- Gated tasks to ungate. Takes keys of partitions, the highest number that may run in each (NULL: any), how many to
+-- take at most of a group, ids to skip. Returns id, track, share. See functions/partitions.sql.
+SELECT * FROM {schema}.gated_heads_{version}(
+    $1::text[], array_fill($2::bigint, ARRAY[cardinality($1::text[])]), $3::int, $4::uuid[]
+);
 
 -- name: guard
 -- Guard the tasks of these partitions: from now on, their moves concern others. Takes keys of partitions.

@@ -129,8 +129,8 @@ async def partition_loads(view: Snapshot, keys: list[str], queue: str) -> list[R
 
 
 @read
-async def gated_heads(view: Snapshot, keys: list[str], most: int | None, passed: list[str]) -> list[Row]:
-    """Round by round, the next track and share of each partition."""
+async def gated_heads(view: Snapshot, keys: list[str], most: int | None, _ahead: int, passed: list[str]) -> list[Row]:
+    """Round by round, the next track and share of each partition. One task is taken of each, whatever is asked for."""
     free = [key for key, n in zip(keys, await running_in(view, keys), strict=True) if most is None or n < most]
     asked: list[tuple[Sequence[Any], Sequence[Any] | None]] = [((key, State.PENDING), None) for key in free]
     heads: list[Row] = []

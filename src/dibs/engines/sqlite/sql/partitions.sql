@@ -51,16 +51,17 @@ FROM (
 
 -- name: gated_heads
 -- The best pending tasks of partitions, one for each track and share, if they are gated and a slot is free. Takes keys
--- of partitions (JSON array), the highest number that may run (NULL: any), ids to skip (JSON array). Returns a JSON
--- array of (id, track, share). Some seeks in dibs_partitions for each group. Two of them find the next group, because
--- SQLite seeks "greater than (track, share)" from the beginning of the last one, which may be deep.
+-- of partitions (JSON array), the highest number that may run (NULL: any), how many to take at most of a group (here,
+-- one), ids to skip (JSON array). Returns a JSON array of (id, track, share). Some seeks in dibs_partitions for each
+-- group. Two of them find the next group, because SQLite seeks "greater than (track, share)" from the beginning of the
+-- last one, which may be deep.
 WITH RECURSIVE heads (partition, id) AS (
     SELECT
         wanted.value,
         (
             SELECT t.id FROM dibs_tasks AS t INDEXED BY dibs_partitions
             WHERE t.partition = wanted.value AND t.state = 'pending'
-              AND t.id NOT IN (SELECT value FROM json_each(?3))
+              AND t.id NOT IN (SELECT value FROM json_each(?4))
             ORDER BY t.track, t.share, t.rank, t.id LIMIT 1
         )
     FROM json_each(?1) AS wanted
@@ -74,13 +75,13 @@ WITH RECURSIVE heads (partition, id) AS (
                 SELECT t.id FROM dibs_tasks AS t INDEXED BY dibs_partitions
                 WHERE t.partition = heads.partition AND t.state = 'pending'
                   AND t.track = last.track AND t.share > last.share
-                  AND t.id NOT IN (SELECT value FROM json_each(?3))
+                  AND t.id NOT IN (SELECT value FROM json_each(?4))
                 ORDER BY t.share, t.rank, t.id LIMIT 1
             ),
             (
                 SELECT t.id FROM dibs_tasks AS t INDEXED BY dibs_partitions
                 WHERE t.partition = heads.partition AND t.state = 'pending' AND t.track > last.track
-                  AND t.id NOT IN (SELECT value FROM json_each(?3))
+                  AND t.id NOT IN (SELECT value FROM json_each(?4))
                 ORDER BY t.track, t.share, t.rank, t.id LIMIT 1
             )
         )
