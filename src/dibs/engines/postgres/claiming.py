@@ -1,7 +1,7 @@
 """claim: expire, promote, continue follow-ups; then choose tasks and lease them.
 
-Where only ranks decide, this is one statement (`functions/claim.sql`). With limits, shares or reserved slots,
-`verbs.claiming` decides, with the queues concerned locked against other claims.
+Where only ranks and slots decide, this is one statement (`functions/claim.sql`). With rates, shares or floors,
+`verbs.claiming` decides. Queues with limits or shares are locked against other claims.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from dibs.core.priority import scale
 from dibs.core.times import SECOND, Duration, Instant
 from dibs.engines.decisions.encoding import to_json
 from dibs.engines.decisions.facts import Track
+from dibs.engines.decisions.headroom import MOST_AHEAD
 from dibs.engines.decisions.transaction import Queue
-from dibs.engines.postgres.catalog import Catalog, Stale
+from dibs.engines.postgres.catalog import NO_LIMITS, Catalog, Stale
 from dibs.engines.postgres.index_bloat import LAG, START, Bounds, DueWindow, ReadFloors, arrivals
 from dibs.engines.postgres.steps import resume
 from dibs.engines.postgres.store import NOTHING, ONCE, TASKS, Store
@@ -106,7 +107,8 @@ async def claim_once(
 ) -> Claimed | NeedsUpkeep:
     """Claim in one transaction. `skip_upkeep`: it has just been done."""
     if request.floors or any(
-        is_chosen_from(store.catalog, queue) for queue in served_queues(store.catalog.queues, request)
+        is_chosen_from(store.catalog, queue) and not store.catalog.has_slots_only(queue)
+        for queue in served_queues(store.catalog.queues, request)
     ):
         found = await store.write(serve, now, ONCE, request, skip_upkeep, window_for(store, now), now)
         if now is None:
@@ -180,16 +182,21 @@ async def next_due_in(
 async def claim_plainly(
     store: Store, request: ClaimRequest, now: Instant | None, skip_upkeep: bool
 ) -> Claimed | NeedsUpkeep:
-    """Claim by ranks alone, in one statement. Raises `Stale` if the catalog has changed."""
+    """Claim by ranks and slots alone, in one statement. Raises `Stale` if the catalog has changed.
+
+    A task that is ungated may be far below what was last claimed: where there are limits, claims read from the start.
+    """
     catalog = store.catalog
+    queues = served_queues(catalog.queues, request)
     lines = [
         (track, order, scale(queue.settings, track.lane))
-        for order, queue in enumerate(served_queues(catalog.queues, request))
+        for order, queue in enumerate(queues)
         for track in tracks_for(catalog.open_tracks(queue.name), request, catalog.aside.crowded)
     ]
     tracks = [line[0] for line in lines]
     wanted = request.limit + request.prefetch
-    floors = store.floor_probe.floors if now is None else ReadFloors()
+    limited = sorted(queue.name for queue in queues if queue.settings.limits_starts)
+    floors = store.floor_probe.floors if now is None and not limited else ReadFloors()
     window = window_for(store, now)
     numbers = [track.number for track in tracks]
     lows, bounds, at = floors.lows(tracks), window.bounds, time.monotonic()
@@ -216,9 +223,14 @@ async def claim_plainly(
             list(store.aside.steps),
             watched,
             watched_due,
+            limited,
+            len(request.queues) == 1,
+            request.limit,
+            *(catalog.slots_of(tracks, limited) if limited else NO_LIMITS),
+            MOST_AHEAD,
         )
     except StoreBusy as error:
-        if now is None and isinstance(error.__cause__, QueryCanceledError):
+        if now is None and not limited and isinstance(error.__cause__, QueryCanceledError):
             await begin_later(store, tracks, began, bounds[0], at)
         raise
     last = rows.pop()
@@ -231,7 +243,7 @@ async def claim_plainly(
     window.learn(bounds[0], instant, last["looked"], due=next_at is not None and next_at <= instant)
     if wanted > 0:
         floors.claimed(max(0, last["took"] - EACH * len(rows)))  # without the time that the given tasks take anyway
-    if wanted > 0 and floors.is_slow:
+    if wanted > 0 and floors.is_slow and not limited:
         floors.know(tracks)
         floors.raise_to({row["track"]: row["rank"] - LAG for row in rows}, began)
     if now is None:

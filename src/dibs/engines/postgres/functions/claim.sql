@@ -1,11 +1,248 @@
+-- name: choose_limited
+-- Choose the most urgent tasks of queues of which some have slots: limits on how many run at once, for the whole queue,
+-- and for partitions or for names (for both, as for two lanes, what may start depends on what else does: that is not
+-- for one statement). Takes now, how many are wanted, how many of them may be of limited queues, tracks with the order
+-- of their queue, lane, scale and the rank to start at, whether queues are served strictly in order; of each track: the
+-- slots of a partition (NULL: any number), whether its queue is limited, and the numbers of the groups whose slots its
+-- tasks take (0: none); the slots of the groups, and which tracks count in which of them. Returns tasks, locked, in the order they are given; partitions where
+-- more may start, and the next task may be gated; and whether the search stopped at a bound. The queues' locks are held.
+--
+-- Reads a page of `pending` from the head of each track, and counts what runs: in its partitions, a range of
+-- `partitions` each, and in groups, ranges of `leases`. If two may start in a partition, gated ones may be next there: a
+-- seek in `gated_groups` each, unless all gated ones of the track come later, which a seek in `gated` tells. The merge
+-- is that of `claim`. What is met of full partitions is gated, so that the next claim does not meet it; a group that is
+-- full ends the reading of its tracks. All this again until enough is found.
+CREATE OR REPLACE FUNCTION {schema}.choose_limited_{version}(
+    instant bigint, wanted int, wanted_limited int, tracks int[], orders int[], lanes int[], scales bigint[],
+    lows bigint[], in_order boolean, slots int[], limited boolean[], wholes int[], names int[], group_slots int[],
+    counted_tracks int[], counted_groups int[], OUT chosen uuid[], OUT open text[], OUT is_cut boolean
+)
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
+SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+DECLARE
+    page int := greatest(8, 2 * wanted / greatest(1, cardinality(tracks)));
+    budget int := 1000;
+    group_free int[];
+    gated_from bigint[];
+    ends text[];
+    taken text[] := '{}';
+    missed uuid[] := '{}';
+    picked uuid[];
+    held uuid[];
+    blocked uuid[];
+    places int[];
+    partitions text[];
+    is_truncated boolean;
+    gated int;
+    c record;
+BEGIN
+    chosen := '{}';
+    open := '{}';
+    is_cut := false;
+    group_free := ARRAY(
+        SELECT g.slots - (
+            SELECT count(*) FROM {schema}.tasks AS r
+            WHERE r.state = 'running' AND r.track = ANY (ARRAY(
+                SELECT w.track FROM unnest(counted_tracks, counted_groups) AS w (track, k) WHERE w.k = g.k
+            ))
+        )
+        FROM unnest(group_slots) WITH ORDINALITY AS g (slots, k) ORDER BY g.k
+    );
+    gated_from := ARRAY(
+        SELECT CASE WHEN s.slots IS NOT NULL THEN (
+            SELECT t.rank FROM {schema}.tasks AS t
+            WHERE t.track = s.track AND t.share = '' AND t.state = 'pending' AND t.gate = 2
+            ORDER BY t.track, t.share, t.rank, t.id LIMIT 1
+        ) END
+        FROM unnest(tracks, slots) WITH ORDINALITY AS s (track, slots, k) ORDER BY s.k
+    );
+    WHILE cardinality(chosen) < wanted LOOP
+        picked := '{}';
+        blocked := '{}';
+        places := '{}';
+        partitions := '{}';
+        ends := NULL;
+        is_truncated := false;
+        FOR c IN
+            WITH pages AS MATERIALIZED (
+                SELECT
+                    s.k, s.track, s.position, s.lane, s.scale, s.slots, h.id, h.rank, h.ready_at, h.partition, h.n,
+                    CASE WHEN max(h.n) OVER (PARTITION BY s.k) = page THEN max(h.rank) OVER (PARTITION BY s.k)
+                        ELSE 9223372036854775807
+                    END AS until
+                FROM unnest(tracks, orders, lanes, scales, lows, slots, wholes, names) WITH ORDINALITY
+                    AS s (track, position, lane, scale, low, slots, whole, name, k)
+                CROSS JOIN LATERAL (
+                    SELECT
+                        t.id, t.rank, t.ready_at, t.partition,
+                        row_number() OVER (ORDER BY t.track, t.share, t.rank, t.id) AS n
+                    FROM {schema}.tasks AS t
+                    WHERE t.track = s.track AND t.share = '' AND t.rank >= s.low AND t.state = 'pending'
+                      AND t.gate < 2 AND t.id <> ALL (missed) AND t.id <> ALL (chosen)
+                      AND (t.expires_at IS NULL OR t.expires_at > instant)
+                    ORDER BY t.track, t.share, t.rank, t.id
+                    LIMIT page
+                ) AS h
+                WHERE (s.whole = 0 OR group_free[s.whole] > 0) AND (s.name = 0 OR group_free[s.name] > 0)
+                  AND (NOT limited[s.k] OR cardinality(chosen) < wanted_limited)
+            ), counted AS (
+                SELECT
+                    g.*,
+                    row_number() OVER (PARTITION BY g.partition, g.k ORDER BY g.n) = 1 AS is_first,
+                    -- The load of a partition is read once, at its first task: a join would be a nested loop.
+                    CASE WHEN g.slots IS NOT NULL AND row_number() OVER (PARTITION BY g.partition ORDER BY g.k, g.n) = 1
+                        THEN g.slots - (SELECT count(*) FROM unnest(taken) AS q WHERE q = g.partition) - (
+                            SELECT count(*) FROM {schema}.tasks AS r
+                            WHERE r.partition = g.partition AND r.state = 'running'
+                        )
+                    END AS first_free
+                FROM pages AS g
+            ), loaded AS MATERIALIZED (
+                SELECT
+                    g.*,
+                    CASE WHEN g.slots IS NOT NULL AND g.partition IS NOT NULL
+                        THEN dense_rank() OVER (ORDER BY g.partition)
+                    END AS number,
+                    dense_rank() OVER (ORDER BY g.partition, g.k) AS group_number,
+                    max(g.first_free) OVER (PARTITION BY g.partition) AS free
+                FROM counted AS g
+            ), candidates AS (
+                SELECT g.k, g.position, g.lane, g.scale, g.id, g.rank, g.ready_at, g.partition, g.number, g.free,
+                    g.group_number, g.n
+                FROM loaded AS g
+                UNION ALL
+                SELECT
+                    g.k, g.position, g.lane, g.scale, h.id, h.rank, h.ready_at, g.partition, g.number, g.free,
+                    g.group_number, NULL::bigint
+                FROM loaded AS g
+                CROSS JOIN LATERAL (
+                    SELECT t.id, t.rank, t.ready_at FROM {schema}.tasks AS t
+                    WHERE t.partition = g.partition AND t.state = 'pending' AND t.gate > 1 AND t.track = g.track
+                      AND t.share = '' AND t.rank <= g.until AND t.id <> ALL (missed) AND t.id <> ALL (chosen)
+                      AND (t.expires_at IS NULL OR t.expires_at > instant)
+                    ORDER BY t.partition, t.track, t.share, t.rank, t.id LIMIT least(g.free, wanted)
+                ) AS h
+                WHERE g.is_first AND g.number IS NOT NULL AND g.free > 1 AND gated_from[g.k] <= g.until
+            ), placed AS (
+                SELECT
+                    m.*,
+                    (m.number IS NULL OR row_number() OVER (PARTITION BY m.number ORDER BY m.rank, m.id) <= m.free)
+                        AS has_slot,
+                    m.free - row_number() OVER (PARTITION BY m.number ORDER BY m.rank, m.id) AS room,
+                    names[m.k] = 0
+                        OR row_number() OVER (PARTITION BY names[m.k] ORDER BY m.rank, m.id) <= group_free[names[m.k]]
+                        AS may_start,
+                    CASE WHEN in_order THEN ARRAY[m.position::float8] ELSE '{}' END || ARRAY[
+                        -least((instant - m.rank)::float8 / m.scale::float8, 100), m.ready_at::float8,
+                        m.position::float8, m.lane::float8
+                    ] AS own_key
+                FROM candidates AS m
+            ), merged AS MATERIALIZED (
+                SELECT
+                    m.*,
+                    -- What may not start does not speak for what comes behind it.
+                    coalesce(
+                        max(m.own_key) FILTER (WHERE m.has_slot AND m.may_start)
+                            OVER (PARTITION BY m.position, m.lane ORDER BY m.rank, m.id),
+                        m.own_key
+                    ) AS key
+                FROM placed AS m
+            ), known AS (
+                SELECT m.key, m.rank, m.id FROM merged AS m WHERE m.n = page ORDER BY m.key, m.rank, m.id LIMIT 1
+            )
+            SELECT
+                m.id, m.k, m.n, m.partition, m.number, m.has_slot, m.may_start, m.room, m.group_number,
+                lead(m.n) OVER (PARTITION BY m.group_number ORDER BY m.rank, m.id) IS NOT NULL AS has_next,
+                max(m.group_number) OVER () AS group_numbers, k.id IS NOT NULL AS is_truncated
+            FROM merged AS m LEFT JOIN known AS k ON true
+            WHERE k.id IS NULL OR (m.key, m.rank, m.id) <= (k.key, k.rank, k.id)
+            ORDER BY m.key, m.rank, m.id
+        LOOP
+            is_truncated := c.is_truncated;
+            EXIT WHEN cardinality(chosen) + cardinality(picked) >= wanted OR cardinality(blocked) >= budget;
+            CONTINUE WHEN NOT c.may_start OR (wholes[c.k] > 0 AND group_free[wholes[c.k]] <= 0)
+                OR (limited[c.k] AND cardinality(chosen) + cardinality(picked) >= wanted_limited);
+            IF NOT c.has_slot THEN
+                IF c.n IS NOT NULL THEN
+                    blocked := blocked || c.id;
+                END IF;
+                CONTINUE;
+            END IF;
+            IF c.number IS NOT NULL THEN
+                ends := coalesce(ends, array_fill(NULL::text, ARRAY[c.group_numbers::int]));
+                ends[c.group_number] := CASE WHEN c.room > 0 AND NOT c.has_next THEN c.partition END;
+            END IF;
+            IF wholes[c.k] > 0 THEN
+                group_free[wholes[c.k]] := group_free[wholes[c.k]] - 1;
+            END IF;
+            IF names[c.k] > 0 THEN
+                group_free[names[c.k]] := group_free[names[c.k]] - 1;
+            END IF;
+            picked := picked || c.id;
+            places := places || c.k::int;
+            partitions := partitions || c.partition;
+        END LOOP;
+        open := open || array_remove(ends, NULL);
+        IF cardinality(blocked) > 0 THEN
+            WITH shut AS MATERIALIZED (
+                SELECT t.id FROM {schema}.tasks AS t
+                WHERE t.id = ANY (blocked) AND t.state = 'pending' AND t.gate < 2 ORDER BY t.id FOR UPDATE SKIP LOCKED
+            )
+            UPDATE {schema}.tasks AS t SET gate = 2 FROM shut WHERE t.id = shut.id;
+            GET DIAGNOSTICS gated = ROW_COUNT;
+            IF gated < cardinality(blocked) THEN
+                missed := missed || blocked;
+            END IF;
+            budget := budget - cardinality(blocked);
+        END IF;
+        held := ARRAY(
+            SELECT t.id FROM {schema}.tasks AS t
+            WHERE t.id = ANY (picked) AND t.state = 'pending'
+              AND ((t.id, t.track, coalesce(t.partition, '')) IN (
+                  SELECT p.id, tracks[p.place], coalesce(p.partition, '')
+                  FROM unnest(picked, places, partitions) AS p (id, place, partition)
+              )) IS TRUE
+            ORDER BY t.id FOR UPDATE SKIP LOCKED
+        );
+        IF cardinality(held) = cardinality(picked) THEN
+            chosen := chosen || picked;
+            taken := taken || partitions;
+        ELSE
+            FOR i IN 1..cardinality(picked) LOOP
+                IF picked[i] = ANY (held) THEN
+                    chosen := chosen || picked[i];
+                    taken := taken || partitions[i];
+                ELSE
+                    missed := missed || picked[i];
+                    IF wholes[places[i]] > 0 THEN
+                        group_free[wholes[places[i]]] := group_free[wholes[places[i]]] + 1;
+                    END IF;
+                    IF names[places[i]] > 0 THEN
+                        group_free[names[places[i]]] := group_free[names[places[i]]] + 1;
+                    END IF;
+                END IF;
+            END LOOP;
+        END IF;
+        IF budget <= 0 THEN
+            is_cut := true;
+            EXIT;
+        END IF;
+        EXIT WHEN NOT is_truncated AND cardinality(held) = cardinality(picked);
+        page := least(4 * page, 1000);
+    END LOOP;
+END
+$$;
+
 -- name: claim
--- Lease the most urgent tasks of queues without limits and shares, in one step. Takes now, the generation, worker,
+-- Lease the most urgent tasks of queues without shares and rates, in one step. Takes now, the generation, worker,
 -- sequence, lease (NULL: each task's own), limit, and tracks with the order of their queue, lane, scale and the rank to
 -- start at; whether queues are served strictly in order; whether the upkeep has been done; from which instant on, and
 -- how far ahead (NULL: without end), to read tasks that are due or expire; which tasks (an object whose keys are their
 -- ids: a lookup in it needs no plan of its own) and follow-ups to skip; the tracks of which the start, and the promotion,
--- of a task are wanted events (NULL: none, 0: all). Returns the tasks in the order they are given,
--- and a last row with the status, now, when the next task is due or expires (or when to look again), how long the
+-- of a task are wanted events (NULL: none, 0: all); which queues are limited, in order, whether no other is served, and
+-- how many tasks of these are wanted; the place of each track's queue among them (0: none), what `choose_limited` takes
+-- besides, and how many tasks of a group to ungate at most. Returns the tasks in the order they are given, and a last row with the status, now, when the next task is due or expires (or when to look again), how long the
 -- search took, and how long reading what is due took. The status: 'stale' (refresh, and repeat), 'upkeep' (there is
 -- some that only the slow path can do), 'done'.
 --
@@ -13,12 +250,15 @@
 -- anything is locked: locking all candidates would hide them from others. The merge is by the running maximum of the
 -- heads' keys, which equals merging sorted lanes by their heads; ids that others have locked are skipped. Of each track
 -- a page is read: if it ends before the track does, nothing is known beyond its last task, and the next round reads
--- more. The blocks of ids of what is given are noted for searches by worker. Expired tasks are left to the upkeep: they may lie before the instant from which it reads.
+-- more. Limited queues are locked first, those that others hold are left out (`lock_for_claim`), and `choose_limited`
+-- reads all. The blocks of ids of what is given are noted for searches by worker. Expired tasks are left to the upkeep:
+-- they may lie before the instant from which it reads.
 CREATE OR REPLACE FUNCTION {schema}.claim_{version}(
     at bigint, generation_of bigint, worker_id text, sequence_number bigint, lease_span bigint, wanted int,
     tracks int[], orders int[], lanes int[], scales bigint[], lows bigint[], in_order boolean,
     skip_upkeep boolean, looks_from bigint, looks_for bigint, passed jsonb, passed_steps bigint[],
-    watched int[], watched_due int[]
+    watched int[], watched_due int[], queues text[], is_alone boolean, wanted_limited int, owners int[], slots int[],
+    wholes int[], names int[], group_slots int[], counted_tracks int[], counted_groups int[], ahead int
 )
 RETURNS TABLE (
     status text, now bigint, next_at bigint, id uuid, track int, lease int, lease_expires_at bigint, ready_at bigint,
@@ -48,12 +288,23 @@ DECLARE
     began_at timestamptz;
     found_at timestamptz;
     trait_of text := 'worker ' || worker_id;
+    locked text[];
+    open text[];
+    is_cut boolean := false;
     first_block bigint;
     lowest uuid;
     highest uuid;
     blocks bigint[];
 BEGIN
     PERFORM pg_advisory_xact_lock_shared(hashtextextended('{schema_text}.queues', 0));
+    IF cardinality(queues) > 0 THEN
+        SELECT l.got, l.now INTO locked, instant FROM {schema}.lock_for_claim_{version}(queues, at, NOT is_alone) AS l;
+        looks_to := coalesce(instant + looks_for, 9223372036854775807);
+        lows := ARRAY(
+            SELECT CASE WHEN s.owner = 0 OR queues[s.owner] = ANY (locked) THEN s.low ELSE 9223372036854775807 END
+            FROM unnest(lows, owners) WITH ORDINALITY AS s (low, owner, k) ORDER BY s.k
+        );
+    END IF;
     looks_at := clock_timestamp();
     SELECT
         s.generation <> generation_of,
@@ -93,6 +344,13 @@ BEGIN
     began_at := clock_timestamp();
     IF cardinality(tracks) = 0 OR wanted <= 0 THEN
         chosen := '{}';
+    ELSIF cardinality(queues) > 0 THEN
+        SELECT w.chosen, w.open, w.is_cut INTO chosen, open, is_cut
+        FROM {schema}.choose_limited_{version}(
+            instant, wanted, wanted_limited, tracks, orders, lanes, scales, lows, in_order, slots,
+            ARRAY(SELECT s.owner > 0 FROM unnest(owners) WITH ORDINALITY AS s (owner, k) ORDER BY s.k), wholes, names,
+            group_slots, counted_tracks, counted_groups
+        ) AS w;
     ELSIF cardinality(tracks) = 1 THEN
         chosen := ARRAY(
             SELECT t.id FROM {schema}.tasks AS t
@@ -176,6 +434,7 @@ BEGIN
         WITH given AS (
             UPDATE {schema}.tasks AS t SET
                 state = 'running',
+                gate = least(t.gate, 1),
                 lease = t.lease + 1,
                 lease_expires_at = instant + coalesce(lease_span, t.lease_for),
                 started_at = instant,
@@ -193,6 +452,14 @@ BEGIN
         )
         SELECT NULL::text, NULL::bigint, NULL::bigint, g.*, NULL::bigint, NULL::bigint
         FROM given AS g JOIN unnest(chosen) WITH ORDINALITY AS c (id, k) ON c.id = g.id ORDER BY c.k;
+        IF cardinality(open) > 0 THEN
+            PERFORM {schema}.ungate_heads_{version}(array_agg(p.partition), array_agg(q.slots), ahead)
+            FROM (SELECT DISTINCT p.partition FROM unnest(open) AS p (partition)) AS p
+            JOIN (
+                SELECT DISTINCT queues[s.owner] AS queue, s.slots::bigint AS slots
+                FROM unnest(owners, slots) AS s (owner, slots) WHERE s.slots IS NOT NULL
+            ) AS q ON q.queue = split_part(p.partition, ' ', 1);
+        END IF;
         IF watched IS NOT NULL THEN
             PERFORM {schema}.task_events_{version}('task.started', instant, chosen, watched);
         END IF;
@@ -202,6 +469,11 @@ BEGIN
               AND t.expires_at >= looks_from AND t.expires_at <= looks_to
               AND NOT passed ? t.id::text;
         END IF;
+    END IF;
+    IF is_cut THEN
+        due := instant;
+    ELSIF cardinality(locked) < cardinality(queues) THEN
+        due := least(due, instant + 100000);
     END IF;
     RETURN QUERY SELECT
         'done', instant, least(due, expiry, instant + looks_for), NULL::uuid, 0, 0, 0::bigint, 0::bigint, 0::bigint,

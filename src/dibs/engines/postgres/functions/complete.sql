@@ -9,7 +9,8 @@
 -- join the planner chose other indexes, and looking up positions in an array made the time quadratic in the batch.) A
 -- task runs exactly while it has a lease_expires_at; in this form, the planner does not choose an index of running tasks.
 -- Where slots become free, the queues are locked against claims, and the settings of all against changes: a claim that
--- gates what it finds full must not miss them.
+-- gates what it finds full must not miss them. Tasks are ungated in partitions that were full: in others, the next was
+-- not gated.
 CREATE OR REPLACE FUNCTION {schema}.complete_{version}(
     at bigint, generation_of bigint, ids uuid[], leases int[], results bytea[], watched int[],
     slot_tracks int[], slot_queues text[], slot_mosts bigint[], ahead int,
@@ -80,14 +81,19 @@ BEGIN
         array_agg(g.track) FILTER (WHERE watched IS NOT NULL),
         array_agg(g.worker) FILTER (WHERE watched IS NOT NULL),
         array_agg(g.started_at) FILTER (WHERE watched IS NOT NULL),
-        array_agg(DISTINCT g.partition) FILTER (WHERE g.partition IS NOT NULL AND cardinality(locked) > 0)
+        array_agg(g.partition) FILTER (WHERE g.partition IS NOT NULL AND cardinality(locked) > 0)
     INTO done, tracks, own_tracks, workers, starts, freed FROM gone AS g;
     IF freed IS NOT NULL THEN
         SELECT array_agg(f.partition), array_agg(w.most) INTO freed, mosts
-        FROM unnest(freed) AS f (partition)
+        FROM (SELECT p.partition, count(*) AS n FROM unnest(freed) AS p (partition) GROUP BY p.partition) AS f
         JOIN (SELECT DISTINCT * FROM unnest(slot_queues, slot_mosts)) AS w (queue, most)
-            ON w.queue = split_part(f.partition, ' ', 1);
-        PERFORM {schema}.ungate_heads_{version}(freed, mosts, ahead);
+            ON w.queue = split_part(f.partition, ' ', 1)
+        WHERE w.most <= f.n + (
+            SELECT count(*) FROM {schema}.tasks AS r WHERE r.partition = f.partition AND r.state = 'running'
+        );
+        IF freed IS NOT NULL THEN
+            PERFORM {schema}.ungate_heads_{version}(freed, mosts, ahead);
+        END IF;
     END IF;
     IF own_tracks IS NOT NULL THEN
         INSERT INTO {schema}.events (at, type, track, task, worker, took)

@@ -3,7 +3,8 @@
 -- take at most of a group, ids to skip. Returns id, track, share: in each group (partition, track and share) whose best
 -- pending task is gated, the first gated ones, nearly twice as many as slots are free. So where partitions are never
 -- full, the tasks are ungated some at a time, and where they are, one for each slot. A seek in `gated_groups` for each
--- partition, and a seek in `partitions` for each group that has gated tasks.
+-- partition, and if it has gated tasks, a range of `partitions` that counts what runs, and a seek there for each group.
+-- (Asked with EXISTS whether there are any, the planner reads all gated tasks.)
 CREATE OR REPLACE FUNCTION {schema}.gated_heads_{version}(keys text[], mosts bigint[], ahead int, passed uuid[])
 RETURNS TABLE (id uuid, track int, share text)
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
@@ -11,33 +12,31 @@ SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
-    WITH RECURSIVE groups (partition, most, track, share) AS (
-        SELECT w.partition, w.most, h.track, h.share
+    WITH RECURSIVE groups (partition, free, track, share) AS (
+        SELECT w.partition, l.free, h.track, h.share
         FROM unnest(keys, mosts) AS w (partition, most)
         CROSS JOIN LATERAL (
             SELECT t.track, t.share FROM {schema}.tasks AS t
-            WHERE t.partition = w.partition AND t.state = 'pending' AND t.gate = 2
+            WHERE t.partition = w.partition AND t.state = 'pending' AND t.gate > 1
             ORDER BY t.track, t.share LIMIT 1
         ) AS h
+        CROSS JOIN LATERAL (
+            SELECT coalesce(w.most - count(*), ahead) AS free FROM {schema}.tasks AS r
+            WHERE r.partition = w.partition AND r.state = 'running'
+        ) AS l
+        WHERE l.free > 0
         UNION ALL
-        SELECT last.partition, last.most, h.track, h.share
+        SELECT last.partition, last.free, h.track, h.share
         FROM groups AS last
         CROSS JOIN LATERAL (
             SELECT t.track, t.share FROM {schema}.tasks AS t
-            WHERE t.partition = last.partition AND t.state = 'pending' AND t.gate = 2
+            WHERE t.partition = last.partition AND t.state = 'pending' AND t.gate > 1
               AND (t.track, t.share) > (last.track, last.share)
             ORDER BY t.track, t.share LIMIT 1
         ) AS h
-    ), loads AS MATERIALIZED (
-        SELECT
-            g.partition,
-            coalesce(g.most - (
-                SELECT count(*) FROM {schema}.tasks AS r WHERE r.partition = g.partition AND r.state = 'running'
-            ), ahead) AS free
-        FROM (SELECT DISTINCT partition, most FROM groups) AS g
     )
     SELECT n.id, g.track, g.share
-    FROM groups AS g JOIN loads AS l ON l.partition = g.partition
+    FROM groups AS g
     CROSS JOIN LATERAL (
         SELECT t.gate FROM {schema}.tasks AS t
         WHERE t.partition = g.partition AND t.state = 'pending' AND t.track = g.track AND t.share = g.share
@@ -46,11 +45,11 @@ BEGIN
     ) AS head
     CROSS JOIN LATERAL (
         SELECT t.id FROM {schema}.tasks AS t
-        WHERE t.partition = g.partition AND t.state = 'pending' AND t.gate = 2 AND t.track = g.track
+        WHERE t.partition = g.partition AND t.state = 'pending' AND t.gate > 1 AND t.track = g.track
           AND t.share = g.share AND t.id <> ALL (passed)
-        ORDER BY t.rank, t.id LIMIT least(2 * l.free - 1, ahead)
+        ORDER BY t.partition, t.track, t.share, t.rank, t.id LIMIT least(2 * g.free - 1, ahead)
     ) AS n
-    WHERE l.free > 0 AND head.gate = 2;
+    WHERE head.gate = 2;
 END
 $$;
 

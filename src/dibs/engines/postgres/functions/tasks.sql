@@ -120,9 +120,10 @@ END
 $$;
 
 -- name: insert_tasks
--- Store unfinished tasks that are in no place. Takes the columns of `task_columns`, and how many better ones of its
--- partition, track and share a task needs to be gated (NULL: it is as it says). Returns how many were in no place. One
--- seek in `followed` each tells whether others wait for it, and a range of `partitions` how many are better.
+-- Store unfinished tasks that are in no place. Takes the columns of `task_columns`, and how many better ones of its group
+-- (partition, track and share) a task needs to be gated (NULL: it is as it says); those that were there are counted for
+-- the best new one only. Returns how many were in no place. One seek in `followed` each tells whether others wait for
+-- it, and a range of `partitions` for each group how many are better.
 CREATE OR REPLACE FUNCTION {schema}.insert_tasks_{version}(
     ids uuid[], tracks int[], states text[], ranks bigint[], all_ready_at bigint[], all_due_at bigint[],
     all_rerank_at bigint[], leases int[], lease_fors bigint[], all_lease_expires_at bigint[], all_started_at bigint[],
@@ -146,29 +147,38 @@ BEGIN
         new.id, new.track, new.state, new.rank, new.ready_at, new.due_at, new.rerank_at, new.lease, new.lease_for,
         new.lease_expires_at, new.started_at, new.worker, new.sequence, new.cancel, new.share,
         CASE WHEN new.ahead IS NULL OR new.gate < 2 THEN new.gate
-            WHEN row_number() OVER (
-                PARTITION BY new.partition, new.track, new.share, new.gate ORDER BY new.rank, new.id
-            ) + (
-                SELECT count(*) FROM (
-                    SELECT 1 FROM {schema}.tasks AS b
-                    WHERE b.partition = new.partition AND b.state = 'pending' AND b.track = new.track
-                      AND b.share = new.share AND (b.rank, b.id) < (new.rank, new.id)
-                    LIMIT new.ahead
-                ) AS better
-            ) > new.ahead THEN 2
+            WHEN new.place + max(new.better) OVER (PARTITION BY new.partition, new.track, new.share, new.gate)
+                > new.ahead THEN 2
             ELSE 1
         END,
         new.partition, new.expires_at, new.workflow, new.version, new.progress, new.args, new.facts, new.created_at,
         coalesce((SELECT e.open FROM {schema}.edges AS e WHERE e.prerequisite = new.id AND e.open LIMIT 1), false)
-    FROM unnest(
-        ids, tracks, states, ranks, all_ready_at, all_due_at, all_rerank_at, leases, lease_fors, all_lease_expires_at,
-        all_started_at, workers, sequences, cancels, shares, gates, partitions, all_expires_at, workflows, versions,
-        all_progress, all_args, all_facts, all_created_at, aheads
-    ) AS new (
-        id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_for, lease_expires_at, started_at, worker,
-        sequence, cancel, share, gate, partition, expires_at, workflow, version, progress, args, facts, created_at,
-        ahead
-    )
+    FROM (
+        SELECT
+            p.*,
+            CASE WHEN p.gate = 2 AND p.place = 1 THEN (
+                SELECT count(*) FROM (
+                    SELECT 1 FROM {schema}.tasks AS b
+                    WHERE b.partition = p.partition AND b.state = 'pending' AND b.track = p.track
+                      AND b.share = p.share AND (b.rank, b.id) < (p.rank, p.id)
+                    LIMIT p.ahead
+                ) AS b
+            ) END AS better
+        FROM (
+            SELECT
+                u.*,
+                row_number() OVER (PARTITION BY u.partition, u.track, u.share, u.gate ORDER BY u.rank, u.id) AS place
+            FROM unnest(
+                ids, tracks, states, ranks, all_ready_at, all_due_at, all_rerank_at, leases, lease_fors,
+                all_lease_expires_at, all_started_at, workers, sequences, cancels, shares, gates, partitions,
+                all_expires_at, workflows, versions, all_progress, all_args, all_facts, all_created_at, aheads
+            ) AS u (
+                id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_for, lease_expires_at, started_at,
+                worker, sequence, cancel, share, gate, partition, expires_at, workflow, version, progress, args,
+                facts, created_at, ahead
+            )
+        ) AS p
+    ) AS new
     ON CONFLICT (id) DO NOTHING;
     GET DIAGNOSTICS stored = ROW_COUNT;
     RETURN stored;

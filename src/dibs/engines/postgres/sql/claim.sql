@@ -1,9 +1,10 @@
 -- name: claim
--- Lease the most urgent tasks of queues without limits and shares. See functions/claim.sql.
+-- Lease the most urgent tasks of queues without shares and rates. See functions/claim.sql.
 SELECT * FROM {schema}.claim_{version}(
     $1::bigint, $2::bigint, $3::text, $4::bigint, $5::bigint, $6::int, $7::int[], $8::int[], $9::int[], $10::bigint[],
     $11::bigint[], $12::boolean, $13::boolean, $14::bigint, $15::bigint,
-    $16::jsonb, $17::bigint[], $18::int[], $19::int[]
+    $16::jsonb, $17::bigint[], $18::int[], $19::int[], $20::text[], $21::boolean, $22::int, $23::int[], $24::int[],
+    $25::int[], $26::int[], $27::int[], $28::int[], $29::int[], $30::int
 );
 
 -- name: upkeep
