@@ -8,19 +8,20 @@ parameters and made once for all.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
-from postgres_help import NOW, claim, connection, engines, new, run
+from postgres_help import NOW, claim, connection, engines, new, run, set_queue, settle
 
 from dibs.core.priority import scale
 from dibs.core.settings import QueueSettings
 from dibs.core.task import Lease, Outcome, Settlement
 from dibs.engines.decisions.headroom import MOST_AHEAD
 from dibs.engines.postgres import PostgresEngine
-from dibs.engines.postgres.catalog import NO_SLOTS
+from dibs.engines.postgres.catalog import NO_LIMITS, NO_SLOTS
 from dibs.engines.postgres.index_bloat import EVERYTHING, START
 from dibs.engines.postgres.statements import HERE, functions, statement, statement_texts
 from dibs.engines.statement_files import blocks
@@ -73,7 +74,17 @@ def claim_parameters(
     spans = [pace] * len(numbers)
     lows = [START] * len(numbers)
     lines = (numbers, zeros, zeros, spans, lows)
-    return (NOW, store.catalog.generation, "w", 1, None, wanted, *lines, False, False, *window, "{}", [], None, None)
+    asked = (NOW, store.catalog.generation, "w", 1, None, wanted, *lines, False, False, *window, "{}", [], None, None)
+    return (*asked, *limits_of(engine, wanted))
+
+
+def limits_of(engine: PostgresEngine, wanted: int) -> tuple[object, ...]:
+    """What a claim from the queue "default" passes about its limits."""
+    assert engine._store is not None
+    catalog = engine._store.catalog
+    limited = ["default"] if catalog.settings("default").limits_starts else []
+    limits = catalog.slots_of(catalog.of_queue("default"), limited) if limited else NO_LIMITS
+    return (limited, True, wanted, *limits, MOST_AHEAD)
 
 
 @pytest.mark.parametrize("analysed", [False, True])
@@ -164,6 +175,50 @@ def test_a_claim_from_many_kinds_does_not_read_a_batch_of_each(batch: int) -> No
             assert [str(row["id"]) for row in rows[:-1]] == [task.id for task in mixed[:batch]]
             assert scanned == 0
             assert fetched <= 8 * kinds + 8 * batch, "not a batch of each kind"
+
+    run(test)
+
+
+LIMITED: dict[str, tuple[dict[str, object], Callable[[int], str | None]]] = {
+    "partitions that are never full": ({"per_partition": 20}, lambda n: str(n % 50)),
+    "many partitions of one": ({"per_partition": 1}, str),
+    "a full partition in the way": ({"per_partition": 1}, lambda n: str(n) if n % 2 else "full"),
+    "slots of the queue": ({"max_concurrent": 1000}, lambda _: None),
+    "slots of a name": ({"per_task": {"work": 1000}}, lambda _: None),
+}
+
+
+@pytest.mark.parametrize("case", LIMITED)
+def test_a_claim_from_a_limited_queue_does_not_look_at_the_backlog(case: str) -> None:
+    """Nor does a completion. What they read from many waiting tasks is what they read from few."""
+    settings, partition_of = LIMITED[case]
+
+    async def reads(depth: int) -> tuple[int, int]:
+        async with engines() as (engine,), connection() as own:
+            schema = engine.address.schema
+            await set_queue(engine, **settings)
+            for start in range(0, depth, 1000):
+                await engine.enqueue([new(partition=partition_of(start + n)) for n in range(1000)], now=NOW)
+            for _ in range(6):
+                given = await claim(engine, 50, now=NOW)
+                assert len(given) == 50
+                await settle(engine, given, now=NOW)
+            given = await claim(engine, 50, now=NOW)
+            parameters = claim_parameters(engine, 50, 1, EVERYTHING)
+            scanned, fetched, rows = await reading(own, schema, "claim", *parameters)
+            assert (scanned, len(rows)) == (0, 51)
+            assert engine._store is not None
+            catalog = engine._store.catalog
+            runs = sorted((task.id, task.lease) for task in given)
+            ids, leases = [run[0] for run in runs], [run[1] for run in runs]
+            asked = (NOW, catalog.generation, ids, leases, [None] * 50, None, *catalog.slots, MOST_AHEAD)
+            scanned, completed, rows = await reading(own, schema, "complete", *asked)
+            assert (scanned, rows[0]["done"]) == (0, None)
+            return fetched, completed
+
+    async def test() -> None:
+        shallow, deep = [await reads(depth) for depth in (1000, DEPTH)]
+        assert all(many <= 1.5 * few + 100 for few, many in zip(shallow, deep, strict=True)), (shallow, deep)
 
     run(test)
 

@@ -68,9 +68,10 @@ BEGIN
             WITH pages AS MATERIALIZED (
                 SELECT
                     s.k, s.track, s.position, s.lane, s.scale, s.slots, h.id, h.rank, h.ready_at, h.partition, h.n,
-                    CASE WHEN max(h.n) OVER (PARTITION BY s.k) = page THEN max(h.rank) OVER (PARTITION BY s.k)
+                    CASE WHEN first_value(h.n) OVER w = page THEN first_value(h.rank) OVER w
                         ELSE 9223372036854775807
-                    END AS until
+                    END AS last_rank,
+                    first_value(h.id) OVER w AS last_id
                 FROM unnest(tracks, orders, lanes, scales, lows, slots, wholes, names) WITH ORDINALITY
                     AS s (track, position, lane, scale, low, slots, whole, name, k)
                 CROSS JOIN LATERAL (
@@ -86,6 +87,7 @@ BEGIN
                 ) AS h
                 WHERE (s.whole = 0 OR group_free[s.whole] > 0) AND (s.name = 0 OR group_free[s.name] > 0)
                   AND (NOT limited[s.k] OR cardinality(chosen) < wanted_limited)
+                WINDOW w AS (PARTITION BY s.k ORDER BY h.n DESC)
             ), counted AS (
                 SELECT
                     g.*,
@@ -119,11 +121,12 @@ BEGIN
                 CROSS JOIN LATERAL (
                     SELECT t.id, t.rank, t.ready_at FROM {schema}.tasks AS t
                     WHERE t.partition = g.partition AND t.state = 'pending' AND t.gate > 1 AND t.track = g.track
-                      AND t.share = '' AND t.rank <= g.until AND t.id <> ALL (missed) AND t.id <> ALL (chosen)
+                      AND t.share = '' AND t.id <> ALL (missed) AND t.id <> ALL (chosen)
+                      AND (t.rank, t.id) < (g.last_rank, g.last_id)
                       AND (t.expires_at IS NULL OR t.expires_at > instant)
                     ORDER BY t.partition, t.track, t.share, t.rank, t.id LIMIT least(g.free, wanted)
                 ) AS h
-                WHERE g.is_first AND g.number IS NOT NULL AND g.free > 1 AND gated_from[g.k] <= g.until
+                WHERE g.is_first AND g.number IS NOT NULL AND g.free > 1 AND gated_from[g.k] <= g.last_rank
             ), placed AS (
                 SELECT
                     m.*,

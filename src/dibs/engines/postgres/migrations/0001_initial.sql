@@ -116,9 +116,11 @@ CREATE TABLE {schema}.tasks (
 -- Claim order.
 CREATE INDEX pending ON {schema}.tasks (track, share, rank, id) WHERE state = 'pending' AND gate < 2;
 -- Gated tasks of a track, for reads; and those of partitions, to ungate those whose turn has come. Where these are
--- meant, statements say "gate > 1": to the planner that is not "gate = 2", and it can't read a whole track for them.
+-- meant, statements say "gate > 1", which to the planner is not "gate = 2": it can't read a whole track for a partition,
+-- nor all partitions for a track.
 CREATE INDEX gated ON {schema}.tasks (track, share, rank, id) WHERE state = 'pending' AND gate = 2;
-CREATE INDEX gated_groups ON {schema}.tasks (partition, track, share, rank, id) WHERE state = 'pending' AND gate > 1;
+CREATE INDEX gated_groups ON {schema}.tasks (partition, track, share, rank, id)
+    WHERE state = 'pending' AND gate > 1 AND partition IS NOT NULL;
 CREATE INDEX due ON {schema}.tasks (due_at, id) WHERE due_at IS NOT NULL;
 CREATE INDEX due_guarded ON {schema}.tasks (due_at) WHERE due_at IS NOT NULL AND gate > 0;
 -- Running tasks of a track: those that limits count, and those whose lease has ended. Without the id: a planner that
