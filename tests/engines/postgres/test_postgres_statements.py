@@ -21,11 +21,13 @@ from dibs.core.settings import QueueSettings
 from dibs.core.task import Lease, Outcome, Settlement
 from dibs.engines.decisions.headroom import MOST_AHEAD
 from dibs.engines.postgres import PostgresEngine
-from dibs.engines.postgres.catalog import NO_LIMITS, NO_SLOTS
+from dibs.engines.postgres.catalog import NO_SLOTS
+from dibs.engines.postgres.claim_limits import limits_of
 from dibs.engines.postgres.index_bloat import EVERYTHING, START
 from dibs.engines.postgres.statements import HERE, functions, statement, statement_texts
 from dibs.engines.statement_files import blocks
-from dibs.engines.values import NewWorkflow, Query
+from dibs.engines.values import ClaimRequest, NewWorkflow, Query
+from dibs.engines.verbs.claiming import served_queues
 
 DEPTH = 4000
 ELSEWHERE = 500
@@ -74,17 +76,31 @@ def claim_parameters(
     spans = [pace] * len(numbers)
     lows = [START] * len(numbers)
     lines = (numbers, zeros, zeros, spans, lows)
-    asked = (NOW, store.catalog.generation, "w", 1, None, wanted, *lines, False, False, *window, "{}", [], None, None)
-    return (*asked, *limits_of(engine, wanted))
+    asked: tuple[object, ...] = (
+        NOW,
+        store.catalog.generation,
+        "w",
+        1,
+        None,
+        wanted,
+        *lines,
+        False,
+        False,
+        *window,
+        "{}",
+        [],
+        None,
+        None,
+    )
+    return (*asked, *limits_for(engine, wanted))
 
 
-def limits_of(engine: PostgresEngine, wanted: int) -> tuple[object, ...]:
+def limits_for(engine: PostgresEngine, wanted: int) -> tuple[object, ...]:
     """What a claim from the queue "default" passes about its limits."""
     assert engine._store is not None
     catalog = engine._store.catalog
-    limited = ["default"] if catalog.settings("default").limits_starts else []
-    limits = catalog.slots_of(catalog.of_queue("default"), limited) if limited else NO_LIMITS
-    return (limited, True, wanted, *limits, MOST_AHEAD)
+    request = ClaimRequest(worker="w", sequence=1, queues=("default",), limit=wanted)
+    return tuple(limits_of(catalog, request, served_queues(catalog.queues, request), catalog.of_queue("default")))
 
 
 @pytest.mark.parametrize("analysed", [False, True])
@@ -185,20 +201,23 @@ LIMITED: dict[str, tuple[dict[str, object], Callable[[int], str | None]]] = {
     "a full partition in the way": ({"per_partition": 1}, lambda n: str(n) if n % 2 else "full"),
     "slots of the queue": ({"max_concurrent": 1000}, lambda _: None),
     "slots of a name": ({"per_task": {"work": 1000}}, lambda _: None),
+    "many tenants": ({"fair": True}, str),
+    "few tenants": ({"fair": True}, lambda n: str(n % 50)),
 }
 
 
 @pytest.mark.parametrize("case", LIMITED)
 def test_a_claim_from_a_limited_queue_does_not_look_at_the_backlog(case: str) -> None:
     """Nor does a completion. What they read from many waiting tasks is what they read from few."""
-    settings, partition_of = LIMITED[case]
+    settings, name_of = LIMITED[case]
+    of = "tenant" if "fair" in settings else "partition"
 
     async def reads(depth: int) -> tuple[int, int]:
         async with engines() as (engine,), connection() as own:
             schema = engine.address.schema
             await set_queue(engine, **settings)
             for start in range(0, depth, 1000):
-                await engine.enqueue([new(partition=partition_of(start + n)) for n in range(1000)], now=NOW)
+                await engine.enqueue([new(**{of: name_of(start + n)}) for n in range(1000)], now=NOW)
             for _ in range(6):
                 given = await claim(engine, 50, now=NOW)
                 assert len(given) == 50

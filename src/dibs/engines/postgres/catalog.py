@@ -17,7 +17,7 @@ from dibs.engines.decisions.transaction import Queue
 from dibs.engines.postgres.pool import Connection
 from dibs.engines.unreadable import UnreadableRows
 
-__all__ = ["NO_LIMITS", "NO_SLOTS", "Catalog", "Missing", "Stale", "band_of", "band_of_record"]
+__all__ = ["NO_SLOTS", "Catalog", "Missing", "Stale", "band_of", "band_of_record"]
 
 BANDS = frozenset({30, 50, 70, 90})
 """The priorities that have names: tasks of each arrive in the order of their ranks, so each has tracks of its own."""
@@ -26,14 +26,6 @@ BANDS = frozenset({30, 50, 70, 90})
 Slots = tuple[Sequence[int], Sequence[str], Sequence[int | None]]
 """Tracks, their queues, and how many tasks of a partition may run at once there."""
 NO_SLOTS: Slots = ((), (), ())
-
-Groups = tuple[
-    Sequence[int], Sequence[int | None], Sequence[int], Sequence[int], Sequence[int], Sequence[int], Sequence[int]
-]
-"""Of tracks: the place of their queue among the limited ones (from 1; 0: it has no limits), the slots of a partition,
-and the groups whose slots their tasks take, by queue and by name (from 1; 0: none). The slots of the groups. And which
-tracks count in which groups."""
-NO_LIMITS: Groups = ((), (), (), (), (), (), ())
 
 
 class Stale(Exception):
@@ -107,54 +99,6 @@ class Catalog(catalog.Catalog):
         ]
         tracks, queues, mosts = zip(*rows, strict=True) if rows else NO_SLOTS
         return tracks, queues, mosts
-
-    def has_slots_only(self, queue: Queue) -> bool:
-        """Whether nothing but ranks, and limits on how many run at once, decides what a queue gives.
-
-        Where limits of names and of partitions meet, or two lanes, what may start depends on what else does: one
-        statement can't say it.
-        """
-        settings = queue.settings
-        limits = [settings, *settings.per_task.values(), settings.per_partition]
-        return (
-            all(limit is None or limit.rate is None for limit in limits)
-            and not (settings.per_task and settings.per_partition)
-            and settings.max_aging_bonus is None
-            and not settings.fair
-            and not any(track.fair for track in self.open_tracks(queue.name))
-            and not self.aside.tasks
-        )
-
-    def slots_of(self, tracks: Sequence[Track], limited: Sequence[str]) -> Groups:
-        """The limits on these tracks, of which some belong to the limited queues."""
-        groups: dict[tuple[str, str], int] = {}
-        slots: list[int] = []
-
-        def number(queue: str, name: str, most: int | None) -> int:
-            if most is None:
-                return 0
-            if (queue, name) not in groups:
-                groups[queue, name] = len(groups) + 1
-                slots.append(most)
-            return groups[queue, name]
-
-        owners = [limited.index(track.queue) + 1 if track.queue in limited else 0 for track in tracks]
-        settings = [self.settings(track.queue) for track in tracks]
-        parts = [None if each.per_partition is None else each.per_partition.max_concurrent for each in settings]
-        both = list(zip(tracks, settings, strict=True))
-        wholes = [number(track.queue, "", each.max_concurrent) for track, each in both]
-        names = [
-            number(track.queue, track.name, None if limit is None else limit.max_concurrent)
-            for track, each in both
-            for limit in [each.per_task.get(track.name)]
-        ]
-        counted = [
-            (track.number, group)
-            for (queue, name), group in groups.items()
-            for track in self.of_queue(queue)
-            if name in ("", track.name)
-        ]
-        return owners, parts, wholes, names, slots, [each[0] for each in counted], [each[1] for each in counted]
 
     @cached_property
     def bounded(self) -> frozenset[str]:

@@ -1,7 +1,7 @@
 """claim: expire, promote, continue follow-ups; then choose tasks and lease them.
 
-Where only ranks and slots decide, this is one statement (`functions/claim.sql`). With rates, shares or floors,
-`verbs.claiming` decides. Queues with limits or shares are locked against other claims.
+Mostly this is one statement (`functions/claim.sql`; `claim_limits` says when). Else `verbs.claiming` decides. Queues
+with limits or shares are locked against other claims.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from dibs.core.priority import scale
 from dibs.core.times import SECOND, Duration, Instant
 from dibs.engines.decisions.encoding import to_json
 from dibs.engines.decisions.facts import Track
-from dibs.engines.decisions.headroom import MOST_AHEAD
-from dibs.engines.decisions.transaction import Queue
-from dibs.engines.postgres.catalog import NO_LIMITS, Catalog, Stale
+from dibs.engines.postgres.catalog import Stale
+from dibs.engines.postgres.claim_limits import is_chosen_from, limits_of, takes_one_statement
 from dibs.engines.postgres.index_bloat import LAG, START, Bounds, DueWindow, ReadFloors, arrivals
 from dibs.engines.postgres.steps import resume
 from dibs.engines.postgres.store import NOTHING, ONCE, TASKS, Store
@@ -49,11 +48,6 @@ RETRY_LOCKED: Duration = SECOND // 10
 
 class NeedsUpkeep(Struct, frozen=True):
     """A claim found upkeep that must be done first: tasks to expire or promote, or follow-ups."""
-
-
-def is_chosen_from(catalog: Catalog, queue: Queue) -> bool:
-    """Whether more than ranks decides what a queue gives."""
-    return queue.settings.limits_starts or queue.name in catalog.guarded
 
 
 async def claim(store: Store, request: ClaimRequest, now: Instant | None) -> Claimed:
@@ -106,15 +100,12 @@ async def claim_once(
     store: Store, request: ClaimRequest, now: Instant | None, *, skip_upkeep: bool
 ) -> Claimed | NeedsUpkeep:
     """Claim in one transaction. `skip_upkeep`: it has just been done."""
-    if request.floors or any(
-        is_chosen_from(store.catalog, queue) and not store.catalog.has_slots_only(queue)
-        for queue in served_queues(store.catalog.queues, request)
-    ):
-        found = await store.write(serve, now, ONCE, request, skip_upkeep, window_for(store, now), now)
-        if now is None:
-            store.floor_probe.start_if_due(store.catalog)
-        return found
-    return await claim_plainly(store, request, now, skip_upkeep)
+    if takes_one_statement(store.catalog, request, served_queues(store.catalog.queues, request)):
+        return await claim_at_once(store, request, now, skip_upkeep)
+    found = await store.write(serve, now, ONCE, request, skip_upkeep, window_for(store, now), now)
+    if now is None:
+        store.floor_probe.start_if_due(store.catalog)
+    return found
 
 
 async def repeat(transaction: Transaction, request: ClaimRequest, window: DueWindow) -> Claimed | None:
@@ -179,12 +170,13 @@ async def next_due_in(
     return min([*times, *waits], default=None)
 
 
-async def claim_plainly(
+async def claim_at_once(
     store: Store, request: ClaimRequest, now: Instant | None, skip_upkeep: bool
 ) -> Claimed | NeedsUpkeep:
-    """Claim by ranks and slots alone, in one statement. Raises `Stale` if the catalog has changed.
+    """Claim in one statement. Raises `Stale` if the catalog has changed.
 
-    A task that is ungated may be far below what was last claimed: where there are limits, claims read from the start.
+    A task that is ungated, or of a tenant whose turn it is, may be far below what was last claimed: there, claims read
+    from the start.
     """
     catalog = store.catalog
     queues = served_queues(catalog.queues, request)
@@ -195,8 +187,8 @@ async def claim_plainly(
     ]
     tracks = [line[0] for line in lines]
     wanted = request.limit + request.prefetch
-    limited = sorted(queue.name for queue in queues if queue.settings.limits_starts)
-    floors = store.floor_probe.floors if now is None and not limited else ReadFloors()
+    limits = limits_of(catalog, request, queues, tracks)
+    floors = store.floor_probe.floors if now is None and not limits.queues else ReadFloors()
     window = window_for(store, now)
     numbers = [track.number for track in tracks]
     lows, bounds, at = floors.lows(tracks), window.bounds, time.monotonic()
@@ -223,14 +215,10 @@ async def claim_plainly(
             list(store.aside.steps),
             watched,
             watched_due,
-            limited,
-            len(request.queues) == 1,
-            request.limit,
-            *(catalog.slots_of(tracks, limited) if limited else NO_LIMITS),
-            MOST_AHEAD,
+            *limits,
         )
     except StoreBusy as error:
-        if now is None and not limited and isinstance(error.__cause__, QueryCanceledError):
+        if now is None and not limits.queues and isinstance(error.__cause__, QueryCanceledError):
             await begin_later(store, tracks, began, bounds[0], at)
         raise
     last = rows.pop()
@@ -243,7 +231,7 @@ async def claim_plainly(
     window.learn(bounds[0], instant, last["looked"], due=next_at is not None and next_at <= instant)
     if wanted > 0:
         floors.claimed(max(0, last["took"] - EACH * len(rows)))  # without the time that the given tasks take anyway
-    if wanted > 0 and floors.is_slow and not limited:
+    if wanted > 0 and floors.is_slow and not limits.queues:
         floors.know(tracks)
         floors.raise_to({row["track"]: row["rank"] - LAG for row in rows}, began)
     if now is None:

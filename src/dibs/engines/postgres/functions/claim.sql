@@ -237,15 +237,144 @@ BEGIN
 END
 $$;
 
+-- name: choose_fair
+-- Choose the next tasks of a fair queue that has no limits, and advance the virtual times of their shares. Takes now, how
+-- many are wanted, the queue, tracks of one lane, all fair tracks of the queue, the stride of shares without a weight,
+-- and shares with weights and their strides. Returns tasks, locked, in the order they are given, and whether the search
+-- stopped at a bound. The queue's lock is held.
+--
+-- The i-th task of a share starts, in virtual time, i - 1 strides after its first, which starts when its turn comes or,
+-- if the clock has passed that, now: so the order is a sort. Reads the first turns of each track (`first_turns`) and a
+-- stretch of `pending` for each share in them: what comes after the last turn that was read, or after the end of a
+-- stretch, is not known, and if that is too little, longer ones are read. Turns that have no task are deleted.
+CREATE OR REPLACE FUNCTION {schema}.choose_fair_{version}(
+    instant bigint, wanted int, queue_name text, tracks int[], fair_tracks int[], usual_stride bigint,
+    weighted text[], strides bigint[], OUT chosen uuid[], OUT is_cut boolean
+)
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
+SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+DECLARE
+    turns int := wanted + 2;
+    page int;
+    clock_at bigint := (SELECT q.clock FROM {schema}.queues AS q WHERE q.name = queue_name);
+    turn_tracks int[];
+    turn_times bigint[];
+    turn_shares text[];
+    edge_start bigint;
+    edge_share text;
+    missed uuid[] := '{}';
+    chosen_shares text[];
+    starts bigint[];
+    held uuid[];
+    idle_tracks int[];
+    idle_shares text[];
+    is_truncated boolean;
+BEGIN
+    LOOP
+        SELECT array_agg(f.track), array_agg(greatest(f.virtual_time, clock_at)), array_agg(f.share)
+        INTO turn_tracks, turn_times, turn_shares
+        FROM {schema}.first_turns_{version}(tracks, clock_at, turns) AS f;
+        -- Of a track with so many turns, those behind the last one were not read.
+        SELECT e.start, e.share INTO edge_start, edge_share
+        FROM (
+            SELECT
+                f.start, f.share, count(*) OVER (PARTITION BY f.track) AS n,
+                row_number() OVER (PARTITION BY f.track ORDER BY f.start DESC, f.share DESC) AS last
+            FROM unnest(turn_tracks, turn_times, turn_shares) AS f (track, start, share)
+        ) AS e
+        WHERE e.n >= turns AND e.last = 1 ORDER BY e.start, e.share LIMIT 1;
+        page := greatest(2, 2 * turns / greatest(1, cardinality(turn_shares)));
+        WITH heads AS MATERIALIZED (
+            SELECT f.track, f.start, f.share, h.id, h.rank, h.n
+            FROM unnest(turn_tracks, turn_times, turn_shares) AS f (track, start, share)
+            LEFT JOIN LATERAL (
+                SELECT t.id, t.rank, row_number() OVER (ORDER BY t.track, t.share, t.rank, t.id) AS n
+                FROM {schema}.tasks AS t
+                WHERE t.track = f.track AND t.share = f.share AND t.state = 'pending' AND t.gate < 2
+                  AND t.id <> ALL (missed) AND (t.expires_at IS NULL OR t.expires_at > instant)
+                ORDER BY t.track, t.share, t.rank, t.id LIMIT page
+            ) AS h ON true
+            WHERE edge_start IS NULL OR (f.start, f.share) <= (edge_start, edge_share)
+        ), placed AS MATERIALIZED (
+            SELECT
+                h.id, h.share, h.n,
+                h.start + coalesce(w.stride, usual_stride)
+                    * (row_number() OVER (PARTITION BY h.share ORDER BY h.rank, h.id) - 1) AS start
+            FROM heads AS h LEFT JOIN unnest(weighted, strides) AS w (share, stride) ON w.share = h.share
+            WHERE h.id IS NOT NULL
+        ), known AS (
+            SELECT k.start, k.share FROM (
+                SELECT p.start, p.share FROM placed AS p WHERE p.n = page
+                UNION ALL
+                SELECT edge_start, edge_share WHERE edge_start IS NOT NULL
+            ) AS k ORDER BY k.start, k.share LIMIT 1
+        ), given AS (
+            SELECT p.id, p.share, p.start, row_number() OVER (ORDER BY p.start, p.share) AS k
+            FROM placed AS p LEFT JOIN known AS k ON true
+            WHERE k.start IS NULL OR (p.start, p.share) <= (k.start, k.share)
+            ORDER BY p.start, p.share LIMIT wanted
+        )
+        SELECT
+            (SELECT array_agg(g.id ORDER BY g.k) FROM given AS g),
+            (SELECT array_agg(g.share ORDER BY g.k) FROM given AS g),
+            (SELECT array_agg(g.start ORDER BY g.k) FROM given AS g),
+            (SELECT array_agg(h.track) FROM heads AS h WHERE h.id IS NULL),
+            (SELECT array_agg(h.share) FROM heads AS h WHERE h.id IS NULL),
+            EXISTS (SELECT 1 FROM known)
+        INTO chosen, chosen_shares, starts, idle_tracks, idle_shares, is_truncated;
+        is_cut := false;
+        IF coalesce(cardinality(chosen), 0) < wanted AND is_truncated AND turns < 4000 THEN
+            turns := 4 * turns;
+            CONTINUE;
+        END IF;
+        is_cut := coalesce(cardinality(chosen), 0) < wanted AND is_truncated;
+        held := ARRAY(
+            SELECT t.id FROM {schema}.tasks AS t
+            WHERE t.id = ANY (chosen) AND t.state = 'pending'
+              AND ((t.id, t.share) IN (SELECT c.id, c.share FROM unnest(chosen, chosen_shares) AS c (id, share))) IS TRUE
+            ORDER BY t.id FOR UPDATE SKIP LOCKED
+        );
+        EXIT WHEN cardinality(held) = coalesce(cardinality(chosen), 0);
+        missed := missed || ARRAY(SELECT c FROM unnest(chosen) AS c WHERE c <> ALL (held));
+    END LOOP;
+    IF idle_tracks IS NOT NULL AND cardinality(missed) = 0 THEN
+        DELETE FROM {schema}.turns AS t USING unnest(idle_tracks, idle_shares) AS i (track, share)
+        WHERE t.track = i.track AND t.share = i.share;
+    END IF;
+    IF cardinality(chosen) > 0 THEN
+        UPDATE {schema}.queues SET clock = starts[cardinality(starts)] WHERE name = queue_name;
+        WITH served AS MATERIALIZED (
+            SELECT c.share, max(c.start) + coalesce(max(w.stride), usual_stride) AS virtual_time, count(*) AS n
+            FROM unnest(chosen_shares, starts) AS c (share, start)
+            LEFT JOIN unnest(weighted, strides) AS w (share, stride) ON w.share = c.share
+            GROUP BY c.share
+        ), turned AS (
+            UPDATE {schema}.turns AS t SET virtual_time = s.virtual_time
+            FROM served AS s
+            -- The first two for the index: by the join alone, the planner reads all turns.
+            WHERE t.track = ANY (fair_tracks) AND t.share = ANY (chosen_shares) AND t.share = s.share
+        )
+        INSERT INTO {schema}.shares AS s (queue, share, virtual_time, pending)
+        SELECT queue_name, w.share, w.virtual_time, -w.n FROM served AS w
+        ON CONFLICT (queue, share) DO UPDATE SET
+            virtual_time = excluded.virtual_time, pending = s.pending + excluded.pending;
+    ELSE
+        chosen := '{}';
+    END IF;
+END
+$$;
+
 -- name: claim
--- Lease the most urgent tasks of queues without shares and rates, in one step. Takes now, the generation, worker,
+-- Lease the most urgent tasks of queues without rates, and without shares beside limits, in one step. Takes now, the generation, worker,
 -- sequence, lease (NULL: each task's own), limit, and tracks with the order of their queue, lane, scale and the rank to
 -- start at; whether queues are served strictly in order; whether the upkeep has been done; from which instant on, and
 -- how far ahead (NULL: without end), to read tasks that are due or expire; which tasks (an object whose keys are their
 -- ids: a lookup in it needs no plan of its own) and follow-ups to skip; the tracks of which the start, and the promotion,
 -- of a task are wanted events (NULL: none, 0: all); which queues are limited, in order, whether no other is served, and
 -- how many tasks of these are wanted; the place of each track's queue among them (0: none), what `choose_limited` takes
--- besides, and how many tasks of a group to ungate at most. Returns the tasks in the order they are given, and a last row with the status, now, when the next task is due or expires (or when to look again), how long the
+-- besides, and how many tasks of a group to ungate at most; if the only queue is fair, what `choose_fair` takes besides
+-- (stride NULL: it is not). Returns the tasks in the order they are given, and a last row with the status, now, when the next task is due or expires (or when to look again), how long the
 -- search took, and how long reading what is due took. The status: 'stale' (refresh, and repeat), 'upkeep' (there is
 -- some that only the slow path can do), 'done'.
 --
@@ -261,7 +390,8 @@ CREATE OR REPLACE FUNCTION {schema}.claim_{version}(
     tracks int[], orders int[], lanes int[], scales bigint[], lows bigint[], in_order boolean,
     skip_upkeep boolean, looks_from bigint, looks_for bigint, passed jsonb, passed_steps bigint[],
     watched int[], watched_due int[], queues text[], is_alone boolean, wanted_limited int, owners int[], slots int[],
-    wholes int[], names int[], group_slots int[], counted_tracks int[], counted_groups int[], ahead int
+    wholes int[], names int[], group_slots int[], counted_tracks int[], counted_groups int[], ahead int, fair_tracks int[], stride bigint,
+    weighted text[], strides bigint[]
 )
 RETURNS TABLE (
     status text, now bigint, next_at bigint, id uuid, track int, lease int, lease_expires_at bigint, ready_at bigint,
@@ -347,6 +477,13 @@ BEGIN
     began_at := clock_timestamp();
     IF cardinality(tracks) = 0 OR wanted <= 0 THEN
         chosen := '{}';
+    ELSIF stride IS NOT NULL THEN
+        IF cardinality(locked) > 0 THEN
+            SELECT w.chosen, w.is_cut INTO chosen, is_cut
+            FROM {schema}.choose_fair_{version}(
+                instant, wanted, queues[1], tracks, fair_tracks, stride, weighted, strides
+            ) AS w;
+        END IF;
     ELSIF cardinality(queues) > 0 THEN
         SELECT w.chosen, w.open, w.is_cut INTO chosen, open, is_cut
         FROM {schema}.choose_limited_{version}(

@@ -1,10 +1,11 @@
 -- name: claim
--- Lease the most urgent tasks of queues without shares and rates. See functions/claim.sql.
+-- Lease the most urgent tasks of queues that need no more than one statement. See functions/claim.sql.
 SELECT * FROM {schema}.claim_{version}(
     $1::bigint, $2::bigint, $3::text, $4::bigint, $5::bigint, $6::int, $7::int[], $8::int[], $9::int[], $10::bigint[],
     $11::bigint[], $12::boolean, $13::boolean, $14::bigint, $15::bigint,
     $16::jsonb, $17::bigint[], $18::int[], $19::int[], $20::text[], $21::boolean, $22::int, $23::int[], $24::int[],
-    $25::int[], $26::int[], $27::int[], $28::int[], $29::int[], $30::int
+    $25::int[], $26::int[], $27::int[], $28::int[], $29::int[], $30::int, $31::int[], $32::bigint, $33::text[],
+    $34::bigint[]
 );
 
 -- name: upkeep

@@ -51,7 +51,8 @@ SELECT {schema}.add_turns_{version}($1::int[], $2::text[], $3::text[]);
 -- Update the copies of virtual times that claims read. Takes tracks, shares, virtual times. Seeks by primary key.
 UPDATE {schema}.turns AS t SET virtual_time = served.virtual_time
 FROM unnest($1::int[], $2::text[], $3::bigint[]) AS served (track, share, virtual_time)
-WHERE t.track = served.track AND t.share = served.share;
+WHERE t.track = ANY ($1::int[]) AND t.share = ANY ($2::text[])  -- for the index: by the join alone, all turns are read
+  AND t.track = served.track AND t.share = served.share;
 
 -- name: delete_turns
 -- Delete turns of shares without tasks in a track. Takes the track, shares. Seeks by primary key.
