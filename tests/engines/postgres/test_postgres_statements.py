@@ -216,6 +216,10 @@ def test_a_claim_from_a_limited_queue_does_not_look_at_the_backlog(case: str) ->
         async with engines() as (engine,), connection() as own:
             schema = engine.address.schema
             await set_queue(engine, **settings)
+            await engine.enqueue([new(**{of: name_of(0)})], now=NOW)
+            planned = await claim(engine, 1, now=NOW)  # planned while hardly anything is there
+            await reading(own, schema, "claim", *claim_parameters(engine, 50, 1, EVERYTHING))
+            await settle(engine, planned, now=NOW)
             for start in range(0, depth, 1000):
                 await engine.enqueue([new(**{of: name_of(start + n)}) for n in range(1000)], now=NOW)
             for _ in range(6):
