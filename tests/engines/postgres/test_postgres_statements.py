@@ -188,7 +188,8 @@ def test_a_claim_from_many_kinds_does_not_read_a_batch_of_each(batch: int) -> No
             await engine.enqueue(mixed, now=NOW)
             parameters = claim_parameters(engine, batch, kinds, EVERYTHING)
             scanned, fetched, rows = await reading(own, engine.address.schema, "claim", *parameters)
-            assert [str(row["id"]) for row in rows[:-1]] == [task.id for task in mixed[:batch]]
+            assert [str(each) for each in rows[-1]["given"]] == [task.id for task in mixed[:batch]]
+            assert {row["id"] for row in rows[:-1]} == {*rows[-1]["given"]}
             assert scanned == 0
             assert fetched <= 8 * kinds + 8 * batch, "not a batch of each kind"
 

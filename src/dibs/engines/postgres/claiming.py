@@ -7,7 +7,9 @@ with limits or shares are locked against other claims.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
+from typing import Any
 
 from asyncpg.exceptions import NumericValueOutOfRangeError, QueryCanceledError
 from msgspec import Struct
@@ -21,6 +23,7 @@ from dibs.engines.decisions.facts import Track
 from dibs.engines.postgres.catalog import Stale
 from dibs.engines.postgres.claim_limits import is_chosen_from, limits_of, takes_one_statement
 from dibs.engines.postgres.index_bloat import LAG, START, Bounds, DueWindow, ReadFloors, arrivals
+from dibs.engines.postgres.rows import TaskRow
 from dibs.engines.postgres.steps import resume
 from dibs.engines.postgres.store import NOTHING, ONCE, TASKS, Store
 from dibs.engines.postgres.transaction import Transaction, Unread, leased_tasks
@@ -239,7 +242,7 @@ async def claim_at_once(
     if rows and catalog.bounded:
         taken = {catalog.track(row["track"]).queue for row in rows}
         await store.notifier.notify({room_topic(queue) for queue in taken & catalog.bounded})
-    tasks, unreadable = leased_tasks(rows, catalog, instant)
+    tasks, unreadable = leased_tasks(in_order(rows, last["given"]), catalog, instant)
     if watched is not None or watched_due is not None:
         await store.notifier.notify({EVENTS})
     if unreadable:
@@ -248,6 +251,14 @@ async def claim_at_once(
             raise Unread
         return Claimed(tasks, 0)  # there may be others behind those that were set aside
     return Claimed(tasks, None if next_at is None else max(0, next_at - instant))
+
+
+def in_order(rows: list[TaskRow], ids: Sequence[Any] | None) -> list[TaskRow]:
+    """Claimed tasks in the order they are given: that of these ids, or by rank and id."""
+    if ids is None:
+        return sorted(rows, key=itemgetter("rank", "id"))
+    by_id = {row["id"]: row for row in rows}
+    return [by_id[each] for each in ids if each in by_id]
 
 
 async def begin_later(store: Store, tracks: list[Track], began: Mapping[int, int], low: Instant, at: float) -> None:
