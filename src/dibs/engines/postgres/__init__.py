@@ -13,8 +13,8 @@ the database in `functions/`; the layout is the sum of `migrations/`. The module
   write leaves to others).
 - enqueue: `enqueueing` (one statement, for tasks that need no decision), `tokens` (limits of clients that are kept
   beside the store).
-- claim: `claiming` (by ranks alone in one statement, else with the queues locked), `index_bloat` (where to start
-  reading).
+- claim: `claiming` (in one statement, else with the queues locked), `claim_limits` (which claims one statement can do,
+  and what it must know of limits and shares), `index_bloat` (where to start reading).
 - Running tasks: `settling` (complete, extend, rescue), `presence` (which workers are alive).
 - Upkeep that only this store has: `chores`, `retention`, `reranking`; `doctor` (reads all rows), `server_findings` (the
   server's own state).

@@ -109,7 +109,7 @@ $$;
 CREATE OR REPLACE FUNCTION {schema}.choose_limited_{version}(
     instant bigint, wanted int, wanted_limited int, tracks int[], orders int[], lanes int[], scales bigint[],
     lows bigint[], in_order boolean, slots int[], limited boolean[], wholes int[], names int[], group_slots int[],
-    counted_tracks int[], counted_groups int[], OUT chosen uuid[], OUT open text[], OUT is_cut boolean
+    counted_tracks int[], counted_groups int[], OUT chosen uuid[], OUT open text[], OUT is_bounded boolean
 )
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 SET plan_cache_mode = force_generic_plan AS $$
@@ -133,7 +133,7 @@ DECLARE
 BEGIN
     chosen := '{}';
     open := '{}';
-    is_cut := false;
+    is_bounded := false;
     group_free := ARRAY(
         SELECT g.slots - (
             SELECT count(*) FROM {schema}.tasks AS r
@@ -322,7 +322,7 @@ BEGIN
             END LOOP;
         END IF;
         IF budget <= 0 THEN
-            is_cut := true;
+            is_bounded := true;
             EXIT;
         END IF;
         EXIT WHEN NOT is_truncated AND cardinality(held) = cardinality(picked);
@@ -343,7 +343,7 @@ $$;
 -- stretch, is not known, and if that is too little, longer ones are read. Turns that have no task are deleted.
 CREATE OR REPLACE FUNCTION {schema}.choose_fair_{version}(
     instant bigint, wanted int, queue_name text, tracks int[], fair_tracks int[], usual_stride bigint,
-    weighted text[], strides bigint[], OUT chosen uuid[], OUT is_cut boolean
+    weighted text[], strides bigint[], OUT chosen uuid[], OUT is_bounded boolean
 )
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 SET plan_cache_mode = force_generic_plan AS $$
@@ -417,12 +417,12 @@ BEGIN
             (SELECT array_agg(h.share) FROM heads AS h WHERE h.id IS NULL),
             EXISTS (SELECT 1 FROM known)
         INTO chosen, chosen_shares, starts, idle_tracks, idle_shares, is_truncated;
-        is_cut := false;
+        is_bounded := false;
         IF coalesce(cardinality(chosen), 0) < wanted AND is_truncated AND turns < 4000 THEN
             turns := 4 * turns;
             CONTINUE;
         END IF;
-        is_cut := coalesce(cardinality(chosen), 0) < wanted AND is_truncated;
+        is_bounded := coalesce(cardinality(chosen), 0) < wanted AND is_truncated;
         held := ARRAY(
             SELECT t.id FROM {schema}.tasks AS t
             WHERE t.id = ANY (chosen) AND t.state = 'pending'

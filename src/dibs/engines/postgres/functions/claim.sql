@@ -50,7 +50,7 @@ DECLARE
     trait_of text := 'worker ' || worker_id;
     locked text[];
     open text[];
-    is_cut boolean := false;
+    is_bounded boolean := false;
     first_block bigint;
     lowest uuid;
     highest uuid;
@@ -107,13 +107,13 @@ BEGIN
         chosen := '{}';
     ELSIF stride IS NOT NULL THEN
         IF cardinality(locked) > 0 THEN
-            SELECT w.chosen, w.is_cut INTO chosen, is_cut
+            SELECT w.chosen, w.is_bounded INTO chosen, is_bounded
             FROM {schema}.choose_fair_{version}(
                 instant, wanted, queues[1], tracks, fair_tracks, stride, weighted, strides
             ) AS w;
         END IF;
     ELSIF cardinality(queues) > 0 THEN
-        SELECT w.chosen, w.open, w.is_cut INTO chosen, open, is_cut
+        SELECT w.chosen, w.open, w.is_bounded INTO chosen, open, is_bounded
         FROM {schema}.choose_limited_{version}(
             instant, wanted, wanted_limited, tracks, orders, lanes, scales, lows, in_order, slots,
             ARRAY(SELECT s.owner > 0 FROM unnest(owners) WITH ORDINALITY AS s (owner, k) ORDER BY s.k), wholes, names,
@@ -190,7 +190,7 @@ BEGIN
               AND NOT passed ? t.id::text;
         END IF;
     END IF;
-    IF is_cut THEN
+    IF is_bounded THEN
         due := instant;
     ELSIF cardinality(locked) < cardinality(queues) THEN
         due := least(due, instant + 100000);
