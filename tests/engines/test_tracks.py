@@ -8,11 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from dibs.core.settings import QueueSettings, Tier
-from dibs.core.task import NewTask, TaskSpec
-from dibs.engines.decisions.facts import MIXED, Track, mixed_band
+from dibs.core.settings import Limit, QueueSettings, Tier
+from dibs.core.task import NewTask
+from dibs.engines.decisions.facts import MIXED, Track
+from dibs.engines.decisions.transaction import Queue
 from dibs.engines.memory import MemoryEngine
-from dibs.engines.postgres.catalog import band_of
+from dibs.engines.postgres.catalog import MOST_TRACKS, Catalog
 from dibs.testing.tasks import changed
 
 
@@ -26,11 +27,34 @@ def test_every_band_has_a_tier() -> None:
     assert [track(band).is_mixed for band in (-1, -4, 0, 90)] == [True, True, False, False]
 
 
-@pytest.mark.parametrize(("priority", "band"), [(30, 30), (50, 50), (51, mixed_band(50)), (0, mixed_band(30))])
-def test_the_band_of_a_new_task_is_of_its_tier(priority: int, band: int) -> None:
-    new = NewTask(id="x", queue="q", name="a", spec=TaskSpec(priority=priority))
-    assert band_of(new, 0) == band
-    assert track(band_of(changed(new, deadline=1), 0)).tier == track(band).tier
+def catalog(tracks: int = 0, **settings: Any) -> Catalog:
+    made = Catalog()
+    made.queues["q"] = Queue("q", settings=QueueSettings(**settings))
+    for number in range(tracks):
+        made.add(Track(number, "q", f"other{number}", (), 0, 1))
+    return made
+
+
+def band(catalog: Catalog, priority: int, in_order: bool = True) -> int:
+    return catalog.track_key("q", "a", (), 0, priority, in_order=in_order)[-1]
+
+
+@pytest.mark.parametrize(("priority", "mixed"), [(30, MIXED[Tier.LOW]), (51, MIXED[Tier.MEDIUM]), (0, MIXED[Tier.LOW])])
+def test_a_task_in_the_order_of_its_arrival_has_a_band_of_its_priority(priority: int, mixed: int) -> None:
+    assert (band(catalog(), priority), band(catalog(), priority, in_order=False)) == (priority, mixed)
+    assert track(priority).tier == track(mixed).tier
+
+
+@pytest.mark.parametrize("settings", [{"fair": True}, {"max_concurrent": 5}, {"per_partition": Limit(1)}])
+def test_where_claims_start_at_the_beginning_only_named_priorities_have_bands(settings: dict[str, Any]) -> None:
+    assert (band(catalog(**settings), 50), band(catalog(**settings), 51)) == (50, MIXED[Tier.MEDIUM])
+
+
+def test_a_queue_has_only_so_many_tracks_for_priorities_without_a_name() -> None:
+    full = catalog(MOST_TRACKS)
+    assert (band(full, 50), band(full, 51)) == (50, MIXED[Tier.MEDIUM])
+    full.add(Track(MOST_TRACKS, "q", "a", (), 0, 1, False, 51))
+    assert band(full, 51) == 51, "it is there already"
 
 
 @pytest.mark.parametrize("band", [-5, 101])

@@ -303,10 +303,25 @@ def test_where_nothing_waits_claims_begin_with_what_arrives() -> None:
     run(test)
 
 
-def test_mixed_streams_are_read_from_the_beginning() -> None:
+def test_a_track_of_any_priority_has_a_floor() -> None:
     async def test() -> None:
         async with slow_engine() as (engine, floor_probe):
             await engine.enqueue([new(priority=42)])
+            assert len(await claim(engine, 5)) == 3
+            store = store_of(engine)
+            assert {store.catalog.track(number).band for number in floor_probe.floors.floors} == {42, 50}
+            assert all(floor > START for floor in floor_probe.floors.floors.values())
+            late = new(priority=42)
+            await engine.enqueue([late])
+            assert [task.id for task in await claim(engine, 5)] == [late.id]
+
+    run(test)
+
+
+def test_mixed_streams_are_read_from_the_beginning() -> None:
+    async def test() -> None:
+        async with slow_engine() as (engine, floor_probe):
+            await engine.enqueue([new(priority=42, deadline=4 * 10**15)])
             assert len(await claim(engine, 5)) == 3
             store = store_of(engine)
             bands = {store.catalog.track(number).band for number in floor_probe.floors.floors}

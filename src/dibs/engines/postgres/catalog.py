@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from copy import copy
 from functools import cached_property
 
-from dibs.core.task import NewTask, TaskRecord
+from dibs.core.task import TaskRecord
 from dibs.engines import catalog
 from dibs.engines.catalog import TrackKey
 from dibs.engines.decisions.facts import Track, mixed_band
@@ -17,11 +17,12 @@ from dibs.engines.decisions.transaction import Queue
 from dibs.engines.postgres.pool import Connection
 from dibs.engines.unreadable import UnreadableRows
 
-__all__ = ["NO_SLOTS", "Catalog", "Missing", "Stale", "band_of", "band_of_record"]
+__all__ = ["MOST_TRACKS", "NO_SLOTS", "Catalog", "Missing", "Stale", "arrives_in_order"]
 
-BANDS = frozenset({30, 50, 70, 90})
-"""The priorities that have names: tasks of each arrive in the order of their ranks, so each has tracks of its own."""
-
+NAMED = frozenset({30, 50, 70, 90})
+"""The priorities that have names."""
+MOST_TRACKS = 256
+"""So many tracks may a queue have for tasks of priorities without a name: a claim looks into each."""
 
 Slots = tuple[Sequence[int], Sequence[str], Sequence[int | None]]
 """Tracks, their queues, and how many tasks of a partition may run at once there."""
@@ -51,20 +52,9 @@ class Missing(Exception):
         self.tracks = tracks
 
 
-def band_of(new: NewTask, lane: int) -> int:
-    """The band of the track that a new task goes to."""
-    priority = new.spec.priority
-    return priority if priority in BANDS and new.spec.deadline is None and lane == 0 else mixed_band(priority)
-
-
-def band_of_record(record: TaskRecord) -> int:
-    """The band of the track that a waiting task goes to.
-
-    A task that comes back, or that has inherited urgency, is not in the order of arrival.
-    """
-    priority = record.spec.priority
-    plain = record.lease == 0 and record.spec.deadline is None and record.lane == 0 and record.urgency == priority
-    return priority if plain and priority in BANDS else mixed_band(priority)
+def arrives_in_order(record: TaskRecord) -> bool:
+    """Whether a waiting task is ranked by its priority and its arrival alone. One that comes back is not."""
+    return record.lease == 0 and record.spec.deadline is None and record.urgency == record.spec.priority
 
 
 class Catalog(catalog.Catalog):
@@ -81,6 +71,27 @@ class Catalog(catalog.Catalog):
         for watch in row["watches"] or ():
             found.know_watch(row["now"], *watch)
         return found
+
+    def track_key(
+        self, queue: str, name: str, requires: tuple[str, ...], lane: int, priority: int, *, in_order: bool
+    ) -> TrackKey:
+        """The track that a waiting task goes to. `in_order`: it is ranked by its priority and its arrival alone.
+
+        Such tasks have a track for each priority: it fills at its end, so claims know where to start reading. Where
+        claims start at the beginning all the same, because of limits or shares, only the named priorities do.
+        """
+        settings = self.settings(queue)
+        key = (queue, name, requires, lane, self.epoch(queue), settings.fair, priority)
+        has_band = in_order and lane == 0
+        if has_band and priority not in NAMED:
+            is_plain = not settings.fair and not settings.limits_starts
+            has_band = is_plain and (key in self.numbers or queue not in self.with_many_tracks)
+        return key if has_band else (*key[:-1], mixed_band(priority))
+
+    @cached_property
+    def with_many_tracks(self) -> frozenset[str]:
+        """Queues that have as many tracks as they may."""
+        return frozenset(queue for queue in self.by_queue if len(self.open_tracks(queue)) >= MOST_TRACKS)
 
     @cached_property
     def guarded(self) -> list[str]:

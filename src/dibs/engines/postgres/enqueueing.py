@@ -20,7 +20,7 @@ from dibs.engines.decisions.encoding import encode
 from dibs.engines.decisions.enqueueing import all_plain, like_runs, stored_answer
 from dibs.engines.decisions.facts import facts_for
 from dibs.engines.decisions.partition import Partition
-from dibs.engines.postgres.catalog import Catalog, Missing, Stale, band_of
+from dibs.engines.postgres.catalog import MOST_TRACKS, Catalog, Missing, Stale
 from dibs.engines.postgres.statements import statement
 from dibs.engines.postgres.store import TASKS, Reach, Store
 from dibs.engines.postgres.tokens import Tokens, Untaken, take_tokens
@@ -194,7 +194,8 @@ def draft_row(catalog: Catalog, new: NewTask, missing: dict[TrackKey, None]) -> 
     queue = catalog.queues[new.queue]
     settings = queue.settings
     ranking = catalog.ranking(queue, new.spec.priority)
-    key = (new.queue, new.name, new.requires, ranking.lane, queue.epoch, settings.fair, band_of(new, ranking.lane))
+    in_order = new.spec.deadline is None and len(missing) < MOST_TRACKS
+    key = catalog.track_key(new.queue, new.name, new.requires, ranking.lane, new.spec.priority, in_order=in_order)
     track = catalog.numbers.get(key)
     if track is None:
         missing[key] = None

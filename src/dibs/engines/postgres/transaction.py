@@ -26,7 +26,7 @@ from dibs.engines.decisions.searching import Wanted
 from dibs.engines.decisions.transaction import Queue
 from dibs.engines.figures import Counter
 from dibs.engines.port import Found, IdRange, Read, Row, Stored, Stretch, stretch_of
-from dibs.engines.postgres.catalog import Catalog, Missing, Stale, band_of_record
+from dibs.engines.postgres.catalog import Catalog, Missing, Stale, arrives_in_order
 from dibs.engines.postgres.pool import Connection
 from dibs.engines.postgres.rows import TaskRow, columns, ended_columns, real_ids, record_of, task_columns
 from dibs.engines.postgres.statements import statement
@@ -451,9 +451,14 @@ class Transaction(Snapshot, StoreTransaction[Catalog]):
 
     def key_of(self, record: TaskRecord) -> TrackKey:
         """The track that a task belongs to by its present rank."""
-        epoch, fair = self.catalog.epoch(record.queue), self.settings(record.queue).fair
-        band = band_of_record(record)
-        return (record.queue, record.name, record.requires, record.lane, epoch, fair, band)
+        return self.catalog.track_key(
+            record.queue,
+            record.name,
+            record.requires,
+            record.lane,
+            record.spec.priority,
+            in_order=arrives_in_order(record),
+        )
 
     def tracks_of(self, records: Iterable[TaskRecord]) -> dict[TrackKey, int]:
         """The numbers of the tracks of some tasks; raises `Missing` if some do not exist."""

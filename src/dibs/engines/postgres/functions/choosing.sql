@@ -18,7 +18,7 @@ SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     passes boolean := passed <> '{}';
     share float8 := wanted::float8 / cardinality(tracks);
-    pages int[] := array_fill(greatest(8, ceil(share + 3 * sqrt(share)))::int, ARRAY[cardinality(tracks)]);
+    pages int[] := array_fill(least(wanted, greatest(2, ceil(share + 3 * sqrt(share))))::int, ARRAY[cardinality(tracks)]);
     behind uuid[] := array_fill('00000000-0000-0000-0000-000000000000'::uuid, ARRAY[cardinality(tracks)]);
     picked uuid[];
     places int[];
