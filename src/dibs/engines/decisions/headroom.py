@@ -9,7 +9,7 @@ from dibs.core.settings import Limit
 from dibs.core.times import Duration, Instant
 
 MOST_AHEAD = 64
-"""How many tasks of a group (partition, track and share) are stored ungated, or ungated at a time, at most."""
+"""How many tasks of a group (partition, track and share) are ungated at a time, at most."""
 
 Whose = tuple[str, Scope, str]
 """Queue, scope, and the task name or partition that a limit is about."""

@@ -18,7 +18,9 @@ SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     passes boolean := passed <> '{}';
     share float8 := wanted::float8 / cardinality(tracks);
-    pages int[] := array_fill(least(wanted, greatest(2, ceil(share + 3 * sqrt(share))))::int, ARRAY[cardinality(tracks)]);
+    -- What may come from one of equal tracks: with several, more than the mean, so that one round is enough mostly.
+    page int := least(wanted, greatest(2, ceil(share + 3 * sqrt(share))));
+    pages int[] := array_fill(page, ARRAY[cardinality(tracks)]);
     behind uuid[] := array_fill('00000000-0000-0000-0000-000000000000'::uuid, ARRAY[cardinality(tracks)]);
     picked uuid[];
     places int[];
@@ -98,28 +100,31 @@ $$;
 -- of their queue, lane, scale and the rank to start at, whether queues are served strictly in order; of each track: the
 -- slots of a partition (NULL: any number), whether its queue is limited, and the numbers of the groups whose slots its
 -- tasks take (0: none); the slots of the groups, and which tracks count in which of them. Returns tasks, locked, in the
--- order they are given; partitions where more may start, and the next task may be gated; and whether the search stopped
--- at a bound. The queues' locks are held.
+-- order they are given; partitions where more may start, and the next task may be gated, with its track; and whether the
+-- search stopped at a bound. The queues' locks are held.
 --
 -- Reads a page of `pending` from the head of each track, and counts what runs: in its partitions, a range of
 -- `partitions` each, and in groups, ranges of `leases`. If two may start in a partition, gated ones may be next there: a
 -- seek in `gated_groups` each, unless all gated ones of the track come later, which a seek in `gated` tells. The merge
--- is that of `claim`. What is met of full partitions is gated, so that the next claim does not meet it; a group that is
+-- is that of `choose_merged`. What is met of full partitions is gated, so that the next claim does not meet it; a group that is
 -- full ends the reading of its tracks. All this again until enough is found.
 CREATE OR REPLACE FUNCTION {schema}.choose_limited_{version}(
     instant bigint, wanted int, wanted_limited int, tracks int[], orders int[], lanes int[], scales bigint[],
     lows bigint[], in_order boolean, slots int[], limited boolean[], wholes int[], names int[], group_slots int[],
-    counted_tracks int[], counted_groups int[], OUT chosen uuid[], OUT open text[], OUT is_bounded boolean
+    counted_tracks int[], counted_groups int[], OUT chosen uuid[], OUT open text[], OUT open_tracks int[],
+    OUT is_bounded boolean
 )
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
-    page int := greatest(8, 2 * wanted / greatest(1, cardinality(tracks)));
+    share float8 := wanted::float8 / greatest(1, cardinality(tracks));
+    page int := least(wanted, greatest(2, ceil(share + 3 * sqrt(share))));
     budget int := 1000;
     group_free int[];
     gated_from bigint[];
     ends text[];
+    end_tracks int[];
     taken text[] := '{}';
     missed uuid[] := '{}';
     picked uuid[];
@@ -133,6 +138,7 @@ DECLARE
 BEGIN
     chosen := '{}';
     open := '{}';
+    open_tracks := '{}';
     is_bounded := false;
     group_free := ARRAY(
         SELECT g.slots - (
@@ -157,6 +163,7 @@ BEGIN
         places := '{}';
         partitions := '{}';
         ends := NULL;
+        end_tracks := NULL;
         is_truncated := false;
         FOR c IN
             WITH pages AS MATERIALIZED (
@@ -230,31 +237,32 @@ BEGIN
                     names[m.k] = 0
                         OR row_number() OVER (PARTITION BY names[m.k] ORDER BY m.rank, m.id) <= group_free[names[m.k]]
                         AS may_start,
-                    CASE WHEN in_order THEN ARRAY[m.position::float8] ELSE '{}' END || ARRAY[
-                        -least((instant - m.rank)::float8 / m.scale::float8, 100), m.ready_at::float8,
-                        m.position::float8, m.lane::float8
-                    ] AS own_key
+                    CASE WHEN in_order THEN m.position ELSE 0 END AS turn,
+                    -least((instant - m.rank)::float8 / m.scale::float8, 100) AS urgency
                 FROM candidates AS m
             ), merged AS MATERIALIZED (
                 SELECT
                     m.*,
-                    -- What may not start does not speak for what comes behind it.
+                    -- What may not start does not hold back what comes behind it.
                     coalesce(
-                        max(m.own_key) FILTER (WHERE m.has_slot AND m.may_start)
-                            OVER (PARTITION BY m.position, m.lane ORDER BY m.rank, m.id),
-                        m.own_key
-                    ) AS key
+                        max(m.ready_at) FILTER (WHERE m.has_slot AND m.may_start)
+                            OVER (PARTITION BY m.position, m.lane, m.urgency ORDER BY m.rank, m.id),
+                        0
+                    ) AS since
                 FROM placed AS m
             ), known AS (
-                SELECT m.key, m.rank, m.id FROM merged AS m WHERE m.n = page ORDER BY m.key, m.rank, m.id LIMIT 1
+                SELECT * FROM merged AS m WHERE m.n = page
+                ORDER BY m.turn, m.urgency, m.since, m.position, m.lane, m.rank, m.id LIMIT 1
             )
             SELECT
                 m.id, m.k, m.n, m.partition, m.number, m.has_slot, m.may_start, m.room, m.group_number,
                 lead(m.n) OVER (PARTITION BY m.group_number ORDER BY m.rank, m.id) IS NOT NULL AS has_next,
                 max(m.group_number) OVER () AS group_numbers, k.id IS NOT NULL AS is_truncated
             FROM merged AS m LEFT JOIN known AS k ON true
-            WHERE k.id IS NULL OR (m.key, m.rank, m.id) <= (k.key, k.rank, k.id)
-            ORDER BY m.key, m.rank, m.id
+            WHERE k.id IS NULL
+               OR (m.turn, m.urgency, m.since, m.position, m.lane, m.rank, m.id)
+                   <= (k.turn, k.urgency, k.since, k.position, k.lane, k.rank, k.id)
+            ORDER BY m.turn, m.urgency, m.since, m.position, m.lane, m.rank, m.id
         LOOP
             is_truncated := c.is_truncated;
             EXIT WHEN cardinality(chosen) + cardinality(picked) >= wanted OR cardinality(blocked) >= budget;
@@ -268,7 +276,10 @@ BEGIN
             END IF;
             IF c.number IS NOT NULL THEN
                 ends := coalesce(ends, array_fill(NULL::text, ARRAY[c.group_numbers::int]));
-                ends[c.group_number] := CASE WHEN c.room > 0 AND NOT c.has_next THEN c.partition END;
+                end_tracks := coalesce(end_tracks, array_fill(0, ARRAY[c.group_numbers::int]));
+                ends[c.group_number] :=
+                    CASE WHEN c.room > 0 AND NOT c.has_next AND gated_from[c.k] IS NOT NULL THEN c.partition END;
+                end_tracks[c.group_number] := tracks[c.k];
             END IF;
             IF wholes[c.k] > 0 THEN
                 group_free[wholes[c.k]] := group_free[wholes[c.k]] - 1;
@@ -280,7 +291,12 @@ BEGIN
             places := places || c.k::int;
             partitions := partitions || c.partition;
         END LOOP;
-        open := open || array_remove(ends, NULL);
+        FOR i IN 1..coalesce(cardinality(ends), 0) LOOP
+            IF ends[i] IS NOT NULL THEN
+                open := open || ends[i];
+                open_tracks := open_tracks || end_tracks[i];
+            END IF;
+        END LOOP;
         IF cardinality(blocked) > 0 THEN
             WITH shut AS MATERIALIZED (
                 SELECT t.id FROM {schema}.tasks AS t

@@ -13,21 +13,22 @@
 -- 'upkeep' (there is some that only the slow path can do), 'done'.
 --
 -- A single track is read from its head in `pending` and locked in one go; for several, see `choose_merged`. Limited
--- queues are locked first, those that others hold are left out (`lock_for_claim`), and `choose_limited` reads all. The
--- blocks of ids of what is given are noted for searches by worker. Expired tasks are left to the upkeep: they may lie
--- before the instant from which it reads. Tasks are returned by the statement that leases them: to sort them here would
--- copy their arguments three times.
+-- queues are locked first, those that others hold are left out (`lock_for_claim`), and `choose_limited` reads all, unless
+-- only the whole queue has slots: then its free ones are counted, and that many are wanted. The blocks of ids of what is
+-- given are noted for searches by worker. Expired tasks are left to the upkeep: they may lie before the instant from
+-- which it reads. Tasks are returned by the statement that leases them: to sort them here would copy their arguments
+-- three times.
 CREATE OR REPLACE FUNCTION {schema}.claim_{version}(
     at bigint, generation_of bigint, worker_id text, sequence_number bigint, lease_span bigint, wanted int,
     tracks int[], orders int[], lanes int[], scales bigint[], lows bigint[], in_order boolean,
     skip_upkeep boolean, looks_from bigint, looks_for bigint, passed jsonb, passed_steps bigint[],
     watched int[], watched_due int[], queues text[], is_alone boolean, wanted_limited int, owners int[], slots int[],
-    wholes int[], names int[], group_slots int[], counted_tracks int[], counted_groups int[], ahead int, fair_tracks int[], stride bigint,
-    weighted text[], strides bigint[]
+    wholes int[], names int[], group_slots int[], counted_tracks int[], counted_groups int[], ahead int,
+    fair_tracks int[], stride bigint, weighted text[], strides bigint[]
 )
 RETURNS TABLE (
-    status text, given uuid[], now bigint, next_at bigint, id uuid, track int, lease int, lease_expires_at bigint, ready_at bigint,
-    rank bigint, args bytea, facts bytea, took bigint, looked bigint
+    status text, given uuid[], now bigint, next_at bigint, id uuid, track int, lease int, lease_expires_at bigint,
+    ready_at bigint, rank bigint, args bytea, facts bytea, took bigint, looked bigint
 )
 -- Whatever the planner estimates for a table that fills and empties all the time, it may only use the indexes.
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
@@ -50,12 +51,16 @@ DECLARE
     trait_of text := 'worker ' || worker_id;
     locked text[];
     open text[];
+    open_tracks int[];
     is_bounded boolean := false;
     first_block bigint;
     lowest uuid;
     highest uuid;
     blocks bigint[];
     passes boolean := passed <> '{}';
+    -- Whether the only queue has slots for all of its tasks together, and no other limit.
+    is_plain boolean := cardinality(queues) = 1 AND is_alone AND cardinality(group_slots) = 1 AND 0 <> ALL (wholes)
+        AND 0 = ALL (names) AND num_nonnulls(VARIADIC slots) = 0;
 BEGIN
     PERFORM pg_advisory_xact_lock_shared(hashtextextended('{schema_text}.queues', 0));
     IF cardinality(queues) > 0 THEN
@@ -103,6 +108,10 @@ BEGIN
         END IF;
     END IF;
     began_at := clock_timestamp();
+    IF is_plain THEN
+        SELECT least(wanted_limited, group_slots[1] - count(*)) INTO wanted FROM {schema}.tasks AS t
+        WHERE t.state = 'running' AND t.track = ANY (counted_tracks);
+    END IF;
     IF cardinality(tracks) = 0 OR wanted <= 0 THEN
         chosen := '{}';
     ELSIF stride IS NOT NULL THEN
@@ -112,8 +121,8 @@ BEGIN
                 instant, wanted, queues[1], tracks, fair_tracks, stride, weighted, strides
             ) AS w;
         END IF;
-    ELSIF cardinality(queues) > 0 THEN
-        SELECT w.chosen, w.open, w.is_bounded INTO chosen, open, is_bounded
+    ELSIF cardinality(queues) > 0 AND NOT is_plain THEN
+        SELECT w.chosen, w.open, w.open_tracks, w.is_bounded INTO chosen, open, open_tracks, is_bounded
         FROM {schema}.choose_limited_{version}(
             instant, wanted, wanted_limited, tracks, orders, lanes, scales, lows, in_order, slots,
             ARRAY(SELECT s.owner > 0 FROM unnest(owners) WITH ORDINALITY AS s (owner, k) ORDER BY s.k), wholes, names,
@@ -174,7 +183,16 @@ BEGIN
             (VALUES ('pending', -1), ('running', 1), ('claimed', 1)) AS w (what, sign);
         IF cardinality(open) > 0 THEN
             PERFORM {schema}.ungate_heads_{version}(array_agg(p.partition), array_agg(q.slots), ahead)
-            FROM (SELECT DISTINCT p.partition FROM unnest(open) AS p (partition)) AS p
+            FROM (
+                SELECT DISTINCT p.partition
+                FROM unnest(open, open_tracks) AS p (partition, track)
+                CROSS JOIN LATERAL (
+                    SELECT t.gate FROM {schema}.tasks AS t
+                    WHERE t.partition = p.partition AND t.state = 'pending' AND t.track = p.track AND t.share = ''
+                    ORDER BY t.partition, t.state, t.track, t.share, t.rank, t.id LIMIT 1
+                ) AS next
+                WHERE next.gate = 2
+            ) AS p
             JOIN (
                 SELECT DISTINCT queues[s.owner] AS queue, s.slots::bigint AS slots
                 FROM unnest(owners, slots) AS s (owner, slots) WHERE s.slots IS NOT NULL

@@ -12,21 +12,16 @@ SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
-    WITH RECURSIVE groups (partition, free, track, share) AS (
-        SELECT w.partition, l.free, h.track, h.share
+    WITH RECURSIVE groups (partition, most, track, share) AS (
+        SELECT w.partition, w.most, h.track, h.share
         FROM unnest(keys, mosts) AS w (partition, most)
         CROSS JOIN LATERAL (
             SELECT t.track, t.share FROM {schema}.tasks AS t
             WHERE t.partition = w.partition AND t.state = 'pending' AND t.gate > 1
             ORDER BY t.track, t.share LIMIT 1
         ) AS h
-        CROSS JOIN LATERAL (
-            SELECT coalesce(w.most - count(*), ahead) AS free FROM {schema}.tasks AS r
-            WHERE r.partition = w.partition AND r.state = 'running'
-        ) AS l
-        WHERE l.free > 0
         UNION ALL
-        SELECT last.partition, last.free, h.track, h.share
+        SELECT last.partition, last.most, h.track, h.share
         FROM groups AS last
         CROSS JOIN LATERAL (
             SELECT t.track, t.share FROM {schema}.tasks AS t
@@ -44,10 +39,14 @@ BEGIN
         ORDER BY t.rank, t.id LIMIT 1
     ) AS head
     CROSS JOIN LATERAL (
+        SELECT coalesce(g.most - count(*), ahead) AS free FROM {schema}.tasks AS r
+        WHERE r.partition = g.partition AND r.state = 'running' AND head.gate = 2
+    ) AS load
+    CROSS JOIN LATERAL (
         SELECT t.id FROM {schema}.tasks AS t
         WHERE t.partition = g.partition AND t.state = 'pending' AND t.gate > 1 AND t.track = g.track
           AND t.share = g.share AND t.id <> ALL (passed)
-        ORDER BY t.partition, t.track, t.share, t.rank, t.id LIMIT least(2 * g.free - 1, ahead)
+        ORDER BY t.partition, t.track, t.share, t.rank, t.id LIMIT greatest(0, least(2 * load.free - 1, ahead))
     ) AS n
     WHERE head.gate = 2;
 END

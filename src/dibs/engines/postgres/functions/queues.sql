@@ -5,7 +5,9 @@
 -- until the transaction ends. The lock comes before the read, which is why this is a function: each of its statements
 -- sees what was committed before it. While a transaction waits to change a queue, all others wait behind it, perhaps
 -- for one user's long transaction: so it waits for a moment only, and must then be repeated (lock_not_available).
-CREATE OR REPLACE FUNCTION {schema}.begin_{version}(at bigint, exclusive boolean, silence int, OUT generation bigint, OUT now bigint)
+CREATE OR REPLACE FUNCTION {schema}.begin_{version}(
+    at bigint, exclusive boolean, silence int, OUT generation bigint, OUT now bigint
+)
 LANGUAGE plpgsql AS $$
 DECLARE
     patience text := current_setting('lock_timeout');
@@ -47,7 +49,9 @@ $$;
 -- others besides. Returns those that it locked, and now. A claim from one queue waits in line. One from several waits
 -- 300 ms at most, once, and leaves out locked queues: a process that stopped in the middle of a claim delays no other
 -- queue. The clock is read after the wait: start tokens counted as of an earlier moment would be given twice.
-CREATE OR REPLACE FUNCTION {schema}.lock_for_claim_{version}(names text[], at bigint, others boolean, OUT got text[], OUT now bigint)
+CREATE OR REPLACE FUNCTION {schema}.lock_for_claim_{version}(
+    names text[], at bigint, others boolean, OUT got text[], OUT now bigint
+)
 LANGUAGE plpgsql AS $$
 DECLARE
     may_wait boolean := true;

@@ -120,10 +120,14 @@ END
 $$;
 
 -- name: insert_tasks
--- Store unfinished tasks that are in no place. Takes the columns of `task_columns`, and how many better ones of its group
--- (partition, track and share) a task needs to be gated (NULL: it is as it says); those that were there are counted for
--- the best new one only. Returns how many were in no place. One seek in `followed` each tells whether others wait for
--- it, and a range of `partitions` for each group how many are better.
+-- Store unfinished tasks that are in no place. Takes the columns of `task_columns`, and how many of its group (partition,
+-- track and share) may wait ungated before a new task is gated (NULL: it is as it says; 1: starts are counted by the
+-- second). Returns how many were in no place.
+--
+-- A group that has no gated task has not been full of late: there, 32 for each new task may wait ungated, and 1,000 at
+-- most, which is what one claim gates if the partition is full after all. One seek in `followed` each tells whether others
+-- wait for it; for each group, a seek in `gated_groups` whether it has gated ones, and a range of `partitions` how many
+-- are better than the best new one.
 CREATE OR REPLACE FUNCTION {schema}.insert_tasks_{version}(
     ids uuid[], tracks int[], states text[], ranks bigint[], all_ready_at bigint[], all_due_at bigint[],
     all_rerank_at bigint[], leases int[], lease_fors bigint[], all_lease_expires_at bigint[], all_started_at bigint[],
@@ -146,9 +150,10 @@ BEGIN
     SELECT
         new.id, new.track, new.state, new.rank, new.ready_at, new.due_at, new.rerank_at, new.lease, new.lease_for,
         new.lease_expires_at, new.started_at, new.worker, new.sequence, new.cancel, new.share,
-        CASE WHEN new.ahead IS NULL OR new.gate < 2 THEN new.gate
-            WHEN new.place + max(new.better) OVER (PARTITION BY new.partition, new.track, new.share, new.gate)
-                > new.ahead THEN 2
+        CASE
+            WHEN new.ahead IS NULL OR new.gate < 2 THEN new.gate
+            WHEN new.place + max(new.better) OVER new_of_group
+                > CASE WHEN bool_or(new.has_gated) OVER new_of_group THEN new.ahead ELSE new.most END THEN 2
             ELSE 1
         END,
         new.partition, new.expires_at, new.workflow, new.version, new.progress, new.args, new.facts, new.created_at,
@@ -161,13 +166,19 @@ BEGIN
                     SELECT 1 FROM {schema}.tasks AS b
                     WHERE b.partition = p.partition AND b.state = 'pending' AND b.track = p.track
                       AND b.share = p.share AND (b.rank, b.id) < (p.rank, p.id)
-                    LIMIT p.ahead
+                    LIMIT p.most
                 ) AS b
-            ) END AS better
+            ) END AS better,
+            CASE WHEN p.gate = 2 AND p.place = 1 THEN (
+                SELECT true FROM {schema}.tasks AS b
+                WHERE b.partition = p.partition AND b.state = 'pending' AND b.gate > 1 AND b.track = p.track
+                  AND b.share = p.share LIMIT 1
+            ) END AS has_gated
         FROM (
             SELECT
                 u.*,
-                row_number() OVER (PARTITION BY u.partition, u.track, u.share, u.gate ORDER BY u.rank, u.id) AS place
+                CASE WHEN u.ahead = 1 THEN 1 ELSE greatest(u.ahead, least(1000, 32 * count(*) OVER of_group)) END AS most,
+                row_number() OVER (of_group ORDER BY u.rank, u.id) AS place
             FROM unnest(
                 ids, tracks, states, ranks, all_ready_at, all_due_at, all_rerank_at, leases, lease_fors,
                 all_lease_expires_at, all_started_at, workers, sequences, cancels, shares, gates, partitions,
@@ -177,8 +188,10 @@ BEGIN
                 worker, sequence, cancel, share, gate, partition, expires_at, workflow, version, progress, args,
                 facts, created_at, ahead
             )
+            WINDOW of_group AS (PARTITION BY u.partition, u.track, u.share, u.gate)
         ) AS p
     ) AS new
+    WINDOW new_of_group AS (PARTITION BY new.partition, new.track, new.share, new.gate)
     ON CONFLICT (id) DO NOTHING;
     GET DIAGNOSTICS stored = ROW_COUNT;
     RETURN stored;
