@@ -13,8 +13,10 @@ SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
     RETURN QUERY
     SELECT
-        t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease, t.lease_expires_at, t.started_at,
-        t.worker, t.sequence, t.version, t.progress, NULL::bigint AS finished_at, NULL::bytea AS result, t.args,
+        t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease,
+        CASE WHEN t.batch IS NULL THEN t.lease_expires_at
+            ELSE (SELECT b.expires_at FROM {schema}.batches AS b WHERE b.batch = t.batch) END AS lease_expires_at,
+        t.started_at, t.worker, t.sequence, t.version, t.progress, NULL::bigint AS finished_at, NULL::bytea AS result, t.args,
         t.facts, t.created_at
     FROM {schema}.tasks AS t WHERE t.id = ANY (ids)
     UNION ALL
@@ -49,8 +51,10 @@ DECLARE
     total int := 0;
 BEGIN
     RETURN QUERY SELECT
-        t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease, t.lease_expires_at, t.started_at,
-        t.worker, t.sequence, t.version, t.progress, NULL::bigint AS finished_at, NULL::bytea AS result, t.args,
+        t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease,
+        CASE WHEN t.batch IS NULL THEN t.lease_expires_at
+            ELSE (SELECT b.expires_at FROM {schema}.batches AS b WHERE b.batch = t.batch) END AS lease_expires_at,
+        t.started_at, t.worker, t.sequence, t.version, t.progress, NULL::bigint AS finished_at, NULL::bytea AS result, t.args,
         t.facts, t.created_at
     FROM {schema}.tasks AS t WHERE t.id = ANY (ids) ORDER BY t.id FOR UPDATE;
     GET DIAGNOSTICS found = ROW_COUNT;
@@ -73,6 +77,64 @@ BEGIN
         NULL::bigint AS lease_expires_at, t.started_at, t.worker, t.sequence, t.version, t.progress, t.finished_at,
         t.result, t.args, t.facts, t.created_at
     FROM {schema}.finished AS t WHERE t.id = ANY (ids) ORDER BY t.id FOR UPDATE;
+END
+$$;
+
+-- name: expired_tasks
+-- Running tasks whose lease has ended by an instant, longest ago first, locked, without those that are locked already.
+-- Takes the instant, limit, all tracks, the expiry to start at, ids to skip. Returns the columns of `find`. Reads a
+-- range of `leases` for each track, and one of `batch_ends`; batches of which nothing is left are deleted. The batches are
+-- locked until the transaction ends, so that none of their leases is extended: those that are being extended are left.
+-- A row is checked again once it is locked, in a CASE, which can use no index.
+CREATE OR REPLACE FUNCTION {schema}.expired_tasks_{version}(
+    ended_by bigint, most int, tracks int[], low bigint, passed uuid[]
+)
+RETURNS TABLE (
+    id uuid, track int, state text, rank bigint, ready_at bigint, due_at bigint, rerank_at bigint, lease int,
+    lease_expires_at bigint, started_at bigint, worker text, sequence bigint, version int, progress bytea,
+    finished_at bigint, result bytea, args bytea, facts bytea, created_at bigint
+)
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
+SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+DECLARE
+    batches bigint[] := ARRAY(
+        SELECT b.batch FROM {schema}.batches AS b
+        WHERE b.expires_at <= ended_by AND b.expires_at >= low
+        ORDER BY b.expires_at, b.batch LIMIT most FOR UPDATE SKIP LOCKED
+    );
+BEGIN
+    IF cardinality(batches) > 0 THEN
+        DELETE FROM {schema}.batches AS b WHERE b.batch = ANY (batches)
+            AND (SELECT t.batch FROM {schema}.tasks AS t WHERE t.batch = b.batch LIMIT 1) IS NULL;
+    END IF;
+    RETURN QUERY
+    SELECT
+        t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease,
+        CASE WHEN t.batch IS NULL THEN t.lease_expires_at
+            ELSE (SELECT b.expires_at FROM {schema}.batches AS b WHERE b.batch = t.batch) END AS lease_expires_at,
+        t.started_at, t.worker, t.sequence, t.version, t.progress, NULL::bigint AS finished_at, NULL::bytea AS result,
+        t.args, t.facts, t.created_at
+    FROM {schema}.tasks AS t
+    WHERE t.id = ANY (ARRAY(
+        SELECT l.id FROM (
+            SELECT o.id, o.lease_expires_at FROM unnest(tracks) AS s (track)
+            CROSS JOIN LATERAL (
+                SELECT r.id, r.lease_expires_at FROM {schema}.tasks AS r
+                WHERE r.track = s.track AND r.state = 'running' AND r.lease_expires_at <= ended_by
+                  AND r.lease_expires_at >= low AND r.id <> ALL (passed)
+                ORDER BY r.lease_expires_at, r.id LIMIT most
+            ) AS o
+            UNION ALL
+            SELECT m.id, b.expires_at FROM unnest(batches) AS w (batch)
+            CROSS JOIN LATERAL (SELECT e.expires_at FROM {schema}.batches AS e WHERE e.batch = w.batch) AS b
+            CROSS JOIN LATERAL (
+                SELECT r.id FROM {schema}.tasks AS r WHERE r.batch = w.batch AND r.id <> ALL (passed) LIMIT most
+            ) AS m
+        ) AS l
+        ORDER BY l.lease_expires_at, l.id LIMIT most
+    )) AND CASE WHEN t.state = 'running' THEN t.batch = ANY (batches) OR t.lease_expires_at <= ended_by END
+    ORDER BY t.lease_expires_at, t.id FOR UPDATE SKIP LOCKED;
 END
 $$;
 

@@ -78,7 +78,8 @@ CREATE INDEX unfolded ON {schema}.count_changes (xid);
 -- 2 while such a pending task is kept from claims because others of its partition go first. `partition` is the queue's
 -- name, a space, and the partition. `followed`: others wait, or have waited, for it. `version` grows with every change
 -- that neither the state nor the lease number shows, except of `gate` and `followed`, and goes with the task from table
--- to table. A blocked task has no due_at here, so that nothing promotes it: it is in its facts.
+-- to table. A blocked task has no due_at here, so that nothing promotes it: it is in its facts. `batch`: where it says
+-- when the lease of a running task ends, after its first extension; lease_expires_at is then later than any instant.
 CREATE TABLE {schema}.tasks (
     id uuid PRIMARY KEY,
     rank bigint NOT NULL,
@@ -91,6 +92,7 @@ CREATE TABLE {schema}.tasks (
     expires_at bigint,
     created_at bigint NOT NULL,
     sequence bigint NOT NULL DEFAULT 0,
+    batch bigint,
     track integer NOT NULL,
     lease integer NOT NULL DEFAULT 0,
     version integer NOT NULL DEFAULT 0,
@@ -126,6 +128,7 @@ CREATE INDEX due_guarded ON {schema}.tasks (due_at) WHERE due_at IS NOT NULL AND
 -- Running tasks of a track: those that limits count, and those whose lease has ended. Without the id: a planner that
 -- can skip columns would use it to find tasks by id.
 CREATE INDEX leases ON {schema}.tasks (track, lease_expires_at) WHERE state = 'running';
+CREATE INDEX batched ON {schema}.tasks (batch) WHERE batch IS NOT NULL;
 CREATE INDEX reranks ON {schema}.tasks (rerank_at, id) WHERE rerank_at IS NOT NULL AND state <> 'running';
 -- Tasks of a track that are not due, and those that wait for others.
 CREATE INDEX later ON {schema}.tasks (track, state, id) WHERE due_at IS NOT NULL;
@@ -134,6 +137,13 @@ CREATE INDEX expiries ON {schema}.tasks (expires_at, id) WHERE expires_at IS NOT
 -- The pending tasks of a partition in order, and its running ones, which are its used slots.
 CREATE INDEX partitions ON {schema}.tasks (partition, state, track, share, rank, id) WHERE partition IS NOT NULL;
 CREATE INDEX members ON {schema}.tasks (workflow, id) WHERE workflow IS NOT NULL;
+
+-- Running tasks whose leases are extended together, so that a heartbeat writes one row. Numbers never come again.
+CREATE TABLE {schema}.batches (
+    batch bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    expires_at bigint NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+CREATE INDEX batch_ends ON {schema}.batches (expires_at, batch);
 
 -- Completed and cancelled tasks, a partition for each UTC day of their end (finished_DAY), so that retention drops
 -- them. Tasks that end on a day without a partition go to the default one. The check lets the planner leave the table
@@ -398,7 +408,9 @@ SELECT
     {schema}.to_time(
         greatest(t.created_at, t.started_at, t.finished_at, (f.facts ->> 'changed_at')::bigint)
     ) AS updated_at,
-    {schema}.to_time(t.lease_expires_at) AS lease_expires_at,
+    {schema}.to_time(
+        coalesce((SELECT b.expires_at FROM {schema}.batches AS b WHERE b.batch = t.batch), t.lease_expires_at)
+    ) AS lease_expires_at,
     {schema}.to_time((f.facts -> 'spec' ->> 'deadline')::bigint) AS deadline,
     {schema}.to_time((f.facts -> 'spec' ->> 'expires_at')::bigint) AS expires_at,
     t.worker, t.lease,
@@ -423,17 +435,17 @@ SELECT
     {schema}.to_json(t.result) AS result
 FROM (
     SELECT
-        id, track, state, created_at, due_at, ready_at, started_at, NULL::bigint AS finished_at, lease_expires_at,
+        id, track, state, created_at, due_at, ready_at, started_at, NULL::bigint AS finished_at, lease_expires_at, batch,
         worker, lease, progress, workflow, args, NULL::bytea AS result, facts
     FROM {schema}.tasks
     UNION ALL
     SELECT
-        id, track, 'dead'::text, created_at, NULL::bigint, ready_at, started_at, finished_at, NULL::bigint,
+        id, track, 'dead'::text, created_at, NULL::bigint, ready_at, started_at, finished_at, NULL::bigint, NULL::bigint,
         worker, lease, progress, workflow, args, result, facts
     FROM {schema}.dead
     UNION ALL
     SELECT
-        id, track, state, created_at, NULL::bigint, ready_at, started_at, finished_at, NULL::bigint,
+        id, track, state, created_at, NULL::bigint, ready_at, started_at, finished_at, NULL::bigint, NULL::bigint,
         worker, lease, progress, workflow, args, result, facts
     FROM {schema}.finished
 ) AS t

@@ -9,7 +9,8 @@ SELECT * FROM {schema}.lock_tasks_{version}($1::uuid[]);
 
 -- name: save_tasks
 -- Update unfinished tasks. Takes columns, and the lease numbers, states and versions that they were loaded with: the
--- fence is in the statement, and the number of written rows shows whether one differs. `followed` stays as it was. Not
+-- fence is in the statement, and the number of written rows shows whether one differs. `followed` stays as it was, and a
+-- running task leaves its batch. Not
 -- an UPDATE with a join, for which the planner may read all tasks: each is found by id, and conflicts.
 INSERT INTO {schema}.tasks AS t (
     id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_for, lease_expires_at, started_at, worker,
@@ -35,7 +36,8 @@ WHERE (
 ON CONFLICT (id) DO UPDATE SET
     track = excluded.track, state = excluded.state, rank = excluded.rank, ready_at = excluded.ready_at,
     due_at = excluded.due_at, rerank_at = excluded.rerank_at, lease = excluded.lease,
-    lease_for = excluded.lease_for, lease_expires_at = excluded.lease_expires_at, started_at = excluded.started_at,
+    lease_for = excluded.lease_for, lease_expires_at = excluded.lease_expires_at, batch = NULL,
+    started_at = excluded.started_at,
     worker = excluded.worker, sequence = excluded.sequence, cancel = excluded.cancel, share = excluded.share,
     gate = excluded.gate, partition = excluded.partition, expires_at = excluded.expires_at,
     workflow = excluded.workflow, version = excluded.version, progress = excluded.progress, args = excluded.args,
@@ -143,34 +145,19 @@ AND t.track = ANY ($1::int[]) AND t.state <> 'running'
 ORDER BY t.id FOR UPDATE;
 
 -- name: expired
--- Running tasks whose lease has ended by an instant, longest ago first, locked, without those that are locked already.
--- Takes the instant, limit, all tracks, the expiry to start at, ids to skip. Returns the columns of `find`. Reads a
--- range of `leases` for each track. A row is checked again once it is locked, in a CASE, which can use no index:
--- otherwise the planner would read all of `leases` again instead of looking up a few ids.
-SELECT
-    t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease, t.lease_expires_at, t.started_at,
-    t.worker, t.sequence, t.version, t.progress, NULL::bigint AS finished_at, NULL::bytea AS result, t.args, t.facts,
-    t.created_at
-FROM {schema}.tasks AS t
-WHERE t.id = ANY (ARRAY(
-    SELECT l.id FROM unnest($3::int[]) AS s (track)
-    CROSS JOIN LATERAL (
-        SELECT id, lease_expires_at FROM {schema}.tasks
-        WHERE track = s.track AND state = 'running' AND lease_expires_at <= $1::bigint
-          AND lease_expires_at >= $4::bigint AND (id IN (SELECT unnest($5::uuid[]))) IS NOT TRUE
-        ORDER BY lease_expires_at, id LIMIT $2::int
-    ) AS l
-    ORDER BY l.lease_expires_at, l.id LIMIT $2::int
-)) AND CASE WHEN t.state = 'running' THEN t.lease_expires_at <= $1::bigint END
-ORDER BY t.lease_expires_at, t.id FOR UPDATE SKIP LOCKED;
+-- Running tasks whose lease has ended by an instant, longest ago first, locked. Takes the instant, limit, all tracks, the
+-- expiry to start at, ids to skip. Returns the columns of `find`. See functions/tasks.sql.
+SELECT * FROM {schema}.expired_tasks_{version}($1::bigint, $2::int, $3::int[], $4::bigint, $5::uuid[]);
 
 -- name: running_of
 -- Running tasks of some workers, locked, without those that are locked already. Takes workers, limit, all tracks, ids
 -- to skip. Returns the columns of `find`. Reads `leases` for each track, all running tasks: only when a worker is lost.
 -- A row is checked again once it is locked, in a CASE, as in `expired`, so that ids are looked up.
 SELECT
-    t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease, t.lease_expires_at, t.started_at,
-    t.worker, t.sequence, t.version, t.progress, NULL::bigint AS finished_at, NULL::bytea AS result, t.args, t.facts,
+    t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease,
+    CASE WHEN t.batch IS NULL THEN t.lease_expires_at
+        ELSE (SELECT b.expires_at FROM {schema}.batches AS b WHERE b.batch = t.batch) END AS lease_expires_at,
+    t.started_at, t.worker, t.sequence, t.version, t.progress, NULL::bigint AS finished_at, NULL::bytea AS result, t.args, t.facts,
     t.created_at
 FROM {schema}.tasks AS t
 WHERE t.id = ANY (ARRAY(
@@ -202,7 +189,10 @@ WHERE EXISTS (
 -- What is known of unreadable tasks; `lock` has locked them. Takes ids. Returns id, place, state, track, share,
 -- partition, day, lease_expires_at. Seeks by id, in each day of finished tasks.
 (
-    SELECT t.id, 'tasks' AS place, t.state, t.track, t.share, t.partition, 0 AS day, t.lease_expires_at
+    SELECT
+        t.id, 'tasks' AS place, t.state, t.track, t.share, t.partition, 0 AS day,
+        CASE WHEN t.batch IS NULL THEN t.lease_expires_at
+            ELSE (SELECT b.expires_at FROM {schema}.batches AS b WHERE b.batch = t.batch) END AS lease_expires_at
     FROM {schema}.tasks AS t WHERE t.id = ANY ($1::uuid[])
 )
 UNION ALL
