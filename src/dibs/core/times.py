@@ -23,6 +23,8 @@ DAY: Duration = 24 * HOUR
 LONGEST: Duration = 100 * 366 * DAY
 LATEST: Instant = 54_787 * DAY
 """The start of 2120. Ranks add up to 4·10¹⁵ to an instant, and so stay below 2⁵³."""
+END: Instant = 2**62
+"""Later than any instant that is stored."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

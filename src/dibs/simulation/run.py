@@ -8,14 +8,13 @@ from msgspec import Struct
 
 from dibs.core.options import check_kind, check_number
 from dibs.core.settings import QueueSettings
-from dibs.core.times import Instant
+from dibs.core.times import END, Instant
 from dibs.simulation.arrivals import Arrivals
 from dibs.simulation.pending import NOT_STARTED, Pending
 
 __all__ = ["Run", "simulate"]
 
 MOST_SLOTS = 100_000_000
-NEVER: Instant = 2**62
 
 
 class Run(Struct, frozen=True):
@@ -46,11 +45,11 @@ def simulate(arrivals: Arrivals, settings: QueueSettings, slots: int) -> Run:
     ends: list[tuple[Instant, int]] = []
     free = slots
     task = next(coming, None)
-    next_arrival = NEVER if task is None else ready[task]
-    wake = NEVER
+    next_arrival = END if task is None else ready[task]
+    wake = END
     while True:
-        now = min(next_arrival, wake, ends[0][0] if ends else NEVER)
-        if now == NEVER:
+        now = min(next_arrival, wake, ends[0][0] if ends else END)
+        if now == END:
             return Run(arrivals, settings, slots, pending.started, order)
         while ends and ends[0][0] <= now:
             pending.end(heappop(ends)[1])
@@ -58,13 +57,13 @@ def simulate(arrivals: Arrivals, settings: QueueSettings, slots: int) -> Run:
         while task is not None and next_arrival <= now:
             admit(pending, arrivals, settings, task)
             task = next(coming, None)
-            next_arrival = NEVER if task is None else ready[task]
+            next_arrival = END if task is None else ready[task]
         for started in pending.claim(free, now):
             order.append(started)
             heappush(ends, (now + duration[started], started))
             free -= 1
         refill_at = pending.refill_at(now) if free else None
-        wake = NEVER if refill_at is None else refill_at
+        wake = END if refill_at is None else refill_at
 
 
 def admit(pending: Pending, arrivals: Arrivals, settings: QueueSettings, task: int) -> None:

@@ -16,7 +16,7 @@ from dibs.engines.base import Subscription
 from dibs.engines.postgres import PostgresEngine
 from dibs.engines.postgres.statements import statement
 from dibs.engines.topics import room_topic, work_topic
-from dibs.engines.values import Changed, ClaimRequest, EnqueueOutcome, SettleOutcome
+from dibs.engines.values import Changed, ClaimRequest, EnqueueOutcome, ExtendOutcome, Extension, SettleOutcome
 from servers.postgres import new_url
 
 PATIENCE = 10.0
@@ -187,6 +187,42 @@ def test_a_zombie_and_an_heir() -> None:
             (record,) = await heir.get([task.id])
             assert record is not None
             assert (record.state, record.settled_lease) == (State.COMPLETED, task.lease)
+
+    run(test)
+
+
+def test_a_batch_is_extended_or_taken_back() -> None:
+    """Whoever comes first has the whole batch; never do both believe that they have a task."""
+
+    async def test() -> None:
+        async with engines(2) as (late, rescuer):
+            for number in range(30):
+                at = number * 10**9
+                await late.enqueue([new() for _ in range(20)], now=at)
+                tasks = await claim(late, 20, now=at)
+                asked = [Extension(Lease(task.id, task.lease), 30 * SECOND) for task in tasks]
+                await late.extend(asked, now=at)
+                at += 60 * SECOND
+                part = asked[: (20, 20, 10, 3)[number % 4]]
+                answers, rescued = await asyncio.gather(late.extend(part, now=at), rescuer.rescue(now=at))
+                lost = rescued.ids + (await rescuer.rescue(now=at)).ids  # what was being extended was left
+                held = [
+                    asked.lease.id
+                    for asked, answer in zip(part, answers, strict=True)
+                    if answer.outcome is ExtendOutcome.HELD
+                ]
+                for each in await late.get([task.id for task in tasks]):
+                    assert each is not None
+                    is_held = each.id in held
+                    assert (each.state is State.RUNNING, each.id in lost) == (is_held, not is_held)
+                    assert each.lease_expires_at == (at + 30 * SECOND if is_held else None)
+                left = [Lease(task.id, task.lease) for task in tasks if task.id in held]
+                await late.settle([Settlement(lease=lease, outcome=Outcome.COMPLETED) for lease in left], now=at)
+                await settle(late, await claim(late, 20, now=at + DAY), now=at + DAY)
+            assert not (await rescuer.rescue(now=NOW)).ids
+            async with connection() as own:
+                assert await own.fetchval(f"SELECT count(*) FROM {late.address.schema}.batches") == 0
+            await sound(late)
 
     run(test)
 

@@ -153,6 +153,34 @@ def test_hot_statements_read_what_they_give(mode: str, analysed: bool) -> None:
     run(test)
 
 
+WRITTEN = """
+SELECT coalesce(sum(n_tup_ins + n_tup_upd + n_tup_del), 0)::int FROM pg_stat_xact_user_tables WHERE schemaname = $1
+"""
+
+
+def test_a_heartbeat_writes_one_row_for_all_that_it_extends() -> None:
+    async def test() -> None:
+        async with engines() as (engine,), connection() as own:
+            schema = engine.address.schema
+            await fill(engine)
+            runs = sorted((task.id, task.lease) for task in await claim(engine, 1000, now=NOW))
+            ids, leases = [run[0] for run in runs], [run[1] for run in runs]
+            for beat, most in enumerate((1001, 1, 1)):
+                await own.execute("BEGIN")
+                before = await own.fetchval(WRITTEN, schema)
+                found = await own.fetch(
+                    statement("extend", schema), NOW + beat, ids, leases, [10**7] * 1000, [None] * 1000
+                )
+                assert (len(found), await own.fetchval(WRITTEN, schema) - before) == (1000, most)
+                await own.execute("COMMIT")
+            scanned, fetched, _ = await reading(
+                own, schema, "extend", NOW, ids[:5], leases[:5], [10**7] * 5, [None] * 5
+            )
+            assert (scanned, fetched <= 2 * 1000) == (0, True), "the batch is counted, and left"
+
+    run(test)
+
+
 @pytest.mark.parametrize("analysed", [False, True])
 @pytest.mark.parametrize("mode", MODES)
 def test_the_members_of_a_workflow_are_found_through_their_index(mode: str, analysed: bool) -> None:

@@ -13,7 +13,10 @@ from sqlite_help import completed, new, opened, request
 from dibs.core.graph import Edge
 from dibs.core.settings import QueueSettings, change_settings
 from dibs.core.states import State
+from dibs.core.task import Lease
+from dibs.core.times import MINUTE
 from dibs.engines.sqlite import SqliteEngine
+from dibs.engines.values import Extension
 
 TICK = 100
 """Steps between two ticks."""
@@ -214,5 +217,28 @@ def test_turns_that_have_nothing_are_forgotten_in_bounded_steps(tmp_path: Path) 
             assert sum(len(claimed.tasks) for claimed in claims) == 1
             assert claims[0].next_due_in == 0
             assert claims[-1].next_due_in is None
+
+    asyncio.run(go())
+
+
+def test_a_heartbeat_writes_one_row_for_all_that_it_extends(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with opened(tmp_path / "x.db", synchronous="normal") as engine:
+            await engine.enqueue([new() for _ in range(1000)])
+            tasks = (await engine.claim(request(1000))).tasks
+            asked = [Extension(Lease(task.id, task.lease), MINUTE) for task in tasks]
+            assert engine._store is not None
+            writer = engine._store.writer
+            assert writer is not None
+            written = []
+            for _ in range(3):
+                before = writer.total_changes
+                await engine.extend(asked)
+                written.append(writer.total_changes - before)
+            assert written == [1001, 1, 1]
+            await engine.settle([completed(task) for task in tasks])
+            (batch,) = writer.execute("SELECT expires_at FROM dibs_batches").fetchone()
+            await engine.rescue(now=batch)
+            assert writer.execute("SELECT count(*) FROM dibs_batches").fetchone() == (0,), "nothing is left of it"
 
     asyncio.run(go())

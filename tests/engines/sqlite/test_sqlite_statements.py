@@ -52,6 +52,8 @@ WHOLE_TABLES = {
     "purge_keys_of": {"dibs_keys"},
     "claim_state_past": {"dibs_store", "dibs_steps"},  # the beginning of tables
     "prerequisites": {"d"},
+    "expired": {"b"},
+    "delete_batches": {"dibs_batches"},
     "enqueue_state": {"dibs_store", "dibs_days"},
     "claim_state": {"dibs_store", "dibs_steps"},  # whether it has any row
     "generation": {"dibs_store"},
@@ -158,6 +160,8 @@ def test_claims_read_the_index_in_order(filled: sqlite3.Connection) -> None:
         ("partition_loads", "COVERING INDEX dibs_partitions (partition=? AND state=?)"),
         ("forget_refills", "PRIMARY KEY (queue=? AND scope=? AND whose=?)"),
         ("members", "dibs_members (workflow=? AND id>?)"),
+        ("batch_sizes", "COVERING INDEX dibs_batched (batch=?)"),
+        ("delete_batches", "COVERING INDEX dibs_batched (batch=?)"),
         ("blocks", "PRIMARY KEY (trait=? AND block>? AND block<?)"),
         ("blocks_between", "PRIMARY KEY (trait>? AND trait<?)"),
         ("blocks_after", "PRIMARY KEY ((trait,block)>(?,?))"),

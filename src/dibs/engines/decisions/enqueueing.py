@@ -13,7 +13,7 @@ from dibs.core.moves import Change, admit, ended_by, replaced
 from dibs.core.settings import Limit, QueueSettings
 from dibs.core.states import ENDED, UNFINISHED, WAITING, State
 from dibs.core.task import EndedBy, NewTask, QueueState, TaskRecord, is_like
-from dibs.core.times import Instant
+from dibs.core.times import END, Instant
 from dibs.engines.decisions.records import Ledger
 from dibs.engines.decisions.schedules import SCHEDULER
 from dibs.engines.decisions.transaction import Queue, Transaction
@@ -34,7 +34,6 @@ __all__ = [
 
 STATE_AFTER = {Verdict.WAIT: State.BLOCKED, Verdict.CANCEL: State.CANCELLED, Verdict.BURY: State.DEAD}
 NO_QUEUE = QueueSettings()
-MAX_INSTANT: Instant = 2**62
 
 
 def all_plain(tasks: Iterable[NewTask], queues: Mapping[str, Queue], is_paid: bool = False) -> bool:
@@ -72,7 +71,7 @@ class HeldKey(Struct, frozen=True):
 
 def unreadable_key(task_id: str) -> HeldKey:
     """What an unreadable key stands for: no new task gets it, so that there are never two tasks for one key."""
-    return HeldKey(task_id, "?", MAX_INSTANT)
+    return HeldKey(task_id, "?", END)
 
 
 class Known:

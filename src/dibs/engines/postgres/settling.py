@@ -9,7 +9,7 @@ from typing import Any
 
 from dibs.core.lease import span_left, taken_until
 from dibs.core.task import Lease, Settlement
-from dibs.core.times import Instant
+from dibs.core.times import END, Instant
 from dibs.engines.decisions.encoding import encode
 from dibs.engines.decisions.headroom import MOST_AHEAD
 from dibs.engines.decisions.settling import Part, held_answer, is_plain, without_repeats
@@ -32,8 +32,6 @@ log = logging.getLogger("dibs.engines.postgres")
 NEWCOMER_SECONDS = 8.0
 """A process that has just opened the store can't know whether the server was down. If it was, every lease has expired,
 and living workers extend theirs within this time."""
-
-END: Instant = 2**62
 
 
 async def settle(store: Store, settlements: Sequence[Settlement], now: Instant | None) -> list[SettleAnswer]:

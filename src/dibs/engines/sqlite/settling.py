@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter as Totals
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Sequence
 
 import msgspec
@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from dibs.core.states import State
 from dibs.core.task import Outcome, Settlement
-from dibs.core.times import Instant, day_of
+from dibs.core.times import END, Instant, day_of
 from dibs.engines.decisions.encoding import to_json
 from dibs.engines.decisions.partition import Partition
 from dibs.engines.decisions.settling import Part, held_answer, without_repeats
@@ -41,11 +41,31 @@ class Held(Struct, array_like=True, frozen=True):
 
     key: int
     facts: str | None
+    batch: int | None
     id: str
 
 
+class Size(Struct, array_like=True, frozen=True):
+    batch: int
+    tasks: int
+
+
+class Kept(Struct, array_like=True):
+    """What is written of a lease that is extended. It says itself when it ends, or its batch does."""
+
+    id: str
+    number: int
+    expires_at: Instant | None
+    batch: int | None
+    progress: str | None
+
+
 FENCED = RowDecoder(Fenced, "lease of task", 3)
-HELD = RowDecoder(Held, "lease of task", 2)
+HELD = RowDecoder(Held, "lease of task", 3)
+SIZES = RowDecoder(Size, "size of batch", 0)
+SMALLEST_BATCH = 4
+"""Fewer leases are written one by one."""
+
 texts_decoder = msgspec.json.Decoder(list[str])
 
 
@@ -111,16 +131,56 @@ def complete(transaction: Transaction, settlements: list[Settlement], tracks: To
 def extend(transaction: Transaction, extensions: Sequence[Extension]) -> list[ExtendAnswer]:
     answers = [ExtendAnswer(ExtendOutcome.LOST)] * len(extensions)
     leases = to_json([(each.lease.id, each.lease.number) for each in extensions])
-    changes: dict[str, tuple[str, int, Instant | None, str | None]] = {}
+    kept: dict[str, Kept] = {}
     for held in transaction.many(HELD, "current_leases", leases):
         extension = extensions[held.key]
         answer = held_answer(extension, transaction.now, held.facts)
         progress = None if extension.progress is None else to_json((extension.progress, extension.message))
         task_id, number = extension.lease.id, extension.lease.number
-        if progress is None and task_id in changes:  # the same lease twice: the later one wins, progress stays
-            progress = changes[task_id][3]
-        changes[task_id] = (task_id, number, answer.expires_at, progress)
+        if progress is None and task_id in kept:  # the same lease twice: the later one wins, progress stays
+            progress = kept[task_id].progress
+        kept[task_id] = Kept(task_id, number, answer.expires_at, held.batch, progress)
         answers[held.key] = answer
-    if changes:
-        transaction.run("extend", to_json(list(changes.values())))
+    if kept:
+        changes = by_batch(transaction, list(kept.values()))
+        if changes:
+            transaction.run("extend", to_json(changes))
     return answers
+
+
+def by_batch(transaction: Transaction, kept: list[Kept]) -> list[Kept]:
+    """Extends the leases that have their end in common; returns what is to be written of tasks.
+
+    Leases that are extended together by the same span are a batch from then on: one row says when they end, and the
+    next time only that is written. A batch is extended if all that is left of it is asked for; what is left of others,
+    or of small ones, leaves them for a new one.
+    """
+    members: defaultdict[int, list[Kept]] = defaultdict(list)
+    loose: defaultdict[Instant | None, list[Kept]] = defaultdict(list)
+    for each in kept:
+        if each.batch is None:
+            loose[each.expires_at].append(each)
+        else:
+            members[each.batch].append(each)
+    whole: list[tuple[int, Instant | None]] = []
+    changes: list[Kept] = []
+    if members:
+        for size in transaction.many(SIZES, "batch_sizes", to_json(list(members))):
+            tasks = members[size.batch]
+            ends = {each.expires_at for each in tasks}
+            if len(tasks) == size.tasks >= SMALLEST_BATCH and len(ends) == 1:
+                whole.append((size.batch, ends.pop()))
+                changes += [each for each in tasks if each.progress is not None]
+            else:
+                for each in tasks:
+                    loose[each.expires_at].append(each)
+    if whole:
+        transaction.run("extend_batches", to_json(whole))
+    for each in changes:
+        each.expires_at = END
+    for expires_at, tasks in loose.items():
+        batch = transaction.value("new_batch", expires_at) if len(tasks) >= SMALLEST_BATCH else None
+        for each in tasks:
+            each.batch, each.expires_at = batch, expires_at if batch is None else END
+        changes += tasks
+    return changes

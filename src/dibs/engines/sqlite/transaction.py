@@ -98,6 +98,7 @@ class Transaction(Snapshot, StoreTransaction[Catalog]):
         return rows
 
     async def expired(self, until: Instant, low: Instant, most: int) -> Sequence[Stored]:
+        self.run("delete_batches", until)
         return self.adopted(self.tasks("expired", until, most, to_json(self.passed_over)))
 
     async def running_of(self, workers: Sequence[str], most: int) -> Sequence[Stored]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from dibs.core.policy import RESCUE_BATCH
 from dibs.core.states import State
 from dibs.core.task import Lease, LeasedTask, Outcome
 from dibs.core.times import HOUR, MINUTE, SECOND, Duration
@@ -14,6 +17,28 @@ DAY_LONG = 24 * HOUR
 async def extend(harness: Harness, lease: LeasedTask | Lease, by: Duration = MINUTE, ran: Duration = 0) -> ExtendAnswer:
     lease = lease_of(lease) if isinstance(lease, LeasedTask) else lease
     return (await harness.engine.extend([Extension(lease, by, ran=ran)], now=harness.now))[0]
+
+
+async def extend_all(
+    harness: Harness, tasks: Sequence[LeasedTask], by: Duration = MINUTE, **facts: object
+) -> list[ExtendOutcome]:
+    asked = [Extension(lease_of(task), by, **facts) for task in tasks]  # type: ignore[arg-type]
+    return [answer.outcome for answer in await harness.engine.extend(asked, now=harness.now)]
+
+
+async def ends(harness: Harness, tasks: Sequence[LeasedTask]) -> list[int | None]:
+    """In how many seconds their leases end."""
+    records = await harness.records([task.id for task in tasks])
+    found = [record.lease_expires_at for record in records]
+    return [None if end is None else (end - harness.now) // SECOND for end in found]
+
+
+async def start_many(harness: Harness, count: int) -> list[LeasedTask]:
+    """Running tasks whose leases have been extended together, by a minute."""
+    await harness.add_many(count)
+    tasks = await harness.claim(count)
+    assert await extend_all(harness, tasks) == [ExtendOutcome.HELD] * count
+    return tasks
 
 
 async def test_keeps_a_lease(harness: Harness) -> None:
@@ -153,3 +178,96 @@ async def test_extended_lease_holds_its_slot(harness: Harness) -> None:
     await extend(harness, task)
     harness.later(30 * SECOND)
     assert await harness.claim(5) == []
+
+
+async def test_leases_that_are_extended_together_end_together(harness: Harness) -> None:
+    tasks = await start_many(harness, 10)
+    assert await ends(harness, tasks) == [60] * 10
+    harness.later(50 * SECOND)
+    assert await extend_all(harness, tasks) == [ExtendOutcome.HELD] * 10
+    assert await ends(harness, tasks) == [60] * 10
+    harness.later(59 * SECOND)
+    assert (await harness.engine.rescue(now=harness.now)).ids == []
+    harness.later(SECOND)
+    assert sorted((await harness.engine.rescue(now=harness.now)).ids) == sorted(task.id for task in tasks)
+    assert await extend_all(harness, tasks) == [ExtendOutcome.LOST] * 10
+
+
+async def test_what_is_left_out_of_an_extension_ends_when_it_would_have(harness: Harness) -> None:
+    tasks = await start_many(harness, 10)
+    harness.later(20 * SECOND)
+    await extend_all(harness, tasks[:6])
+    assert await ends(harness, tasks) == [60] * 6 + [40] * 4
+    harness.later(10 * SECOND)
+    await extend_all(harness, tasks[6:8])
+    await extend_all(harness, tasks[5:6], by=5 * SECOND)
+    assert await ends(harness, tasks) == [50] * 5 + [5] + [60] * 2 + [30] * 2
+    harness.later(30 * SECOND)
+    rescued = (await harness.engine.rescue(now=harness.now)).ids
+    assert rescued == [tasks[5].id, tasks[8].id, tasks[9].id]
+    await extend_all(harness, tasks)
+    assert await ends(harness, tasks) == [60] * 5 + [None] + [60] * 2 + [None] * 2
+
+
+async def test_leases_of_one_call_may_be_extended_by_different_spans(harness: Harness) -> None:
+    tasks = await start_many(harness, 12)
+    spans = [MINUTE] * 5 + [2 * MINUTE] * 6 + [3 * MINUTE]
+    asked = [Extension(lease_of(task), span) for task, span in zip(tasks, spans, strict=True)]
+    for _ in range(2):
+        harness.later(10 * SECOND)
+        await harness.engine.extend(asked, now=harness.now)
+        assert await ends(harness, tasks) == [60] * 5 + [120] * 6 + [180]
+    await harness.engine.extend([*asked[::-1], *(Extension(lease_of(task), MINUTE) for task in tasks)], now=harness.now)
+    assert await ends(harness, tasks) == [60] * 12
+
+
+async def test_runs_that_were_extended_together_end_alone(harness: Harness) -> None:
+    tasks = await start_many(harness, 10)
+    for task, outcome in zip(tasks, (Outcome.COMPLETED, Outcome.RELEASED, Outcome.FAILED), strict=False):
+        await harness.settle(task, outcome)
+    await harness.engine.act([Cancel(tasks[3].id)], now=harness.now)
+    harness.later(10 * SECOND)
+    outcomes = await extend_all(harness, tasks)
+    assert outcomes == [ExtendOutcome.LOST] * 3 + [ExtendOutcome.CANCEL] + [ExtendOutcome.HELD] * 6
+    assert await ends(harness, tasks) == [None] * 3 + [60] * 7
+    again = await harness.take(tasks[1].id)
+    assert again.lease > tasks[1].lease
+    harness.later(10 * SECOND)
+    await extend_all(harness, tasks[3:])
+    assert await ends(harness, [again, *tasks[3:]]) == [20] + [60] * 7
+    assert (await harness.record(again.id)).state is State.RUNNING
+
+
+async def test_one_of_many_reports_progress(harness: Harness) -> None:
+    tasks = await start_many(harness, 10)
+    harness.later(10 * SECOND)
+    report = Extension(lease_of(tasks[4]), MINUTE, progress=0.5, message="half")
+    others = [Extension(lease_of(task), MINUTE) for task in tasks if task is not tasks[4]]
+    await harness.engine.extend([report, *others], now=harness.now)
+    assert await ends(harness, tasks) == [60] * 10
+    harness.later(10 * SECOND)
+    await extend_all(harness, tasks)
+    records = await harness.records([task.id for task in tasks])
+    assert [record.progress for record in records] == [None] * 4 + [0.5] + [None] * 5
+    assert await ends(harness, tasks) == [60] * 10
+
+
+async def test_more_than_one_rescue_takes_are_rescued_in_turn(harness: Harness) -> None:
+    tasks = await start_many(harness, RESCUE_BATCH + 10)
+    late = await harness.start()
+    harness.later(MINUTE)
+    first = await harness.engine.rescue(now=harness.now)
+    second = await harness.engine.rescue(now=harness.now)
+    assert (len(first.ids), first.more, second.more) == (RESCUE_BATCH, True, False)
+    assert sorted(first.ids + second.ids) == sorted([*(task.id for task in tasks), late.id])
+
+
+async def test_what_was_extended_together_is_found_again_by_its_claim(harness: Harness) -> None:
+    await harness.add_many(6)
+    tasks = await harness.claim(6, sequence=7)
+    harness.later(10 * SECOND)
+    await extend_all(harness, tasks)
+    harness.later(10 * SECOND)
+    again = await harness.claim(6, sequence=7, repeat=True)
+    assert [(task.id, task.lease) for task in again] == [(task.id, task.lease) for task in tasks]
+    assert [task.lease_expires_at - harness.now for task in again] == [50 * SECOND] * 6

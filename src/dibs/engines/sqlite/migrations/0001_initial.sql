@@ -63,7 +63,8 @@ CREATE TABLE dibs_counts (
 -- 1 while a pending task is kept from claims because others of its partition go first. `partition` is the queue's name,
 -- a space, and the partition. `workflow` is the workflow it belongs to. `version` grows with every change that neither
 -- the state nor the lease number shows, except of `gated`, and goes with the task from table to table. A blocked task
--- has no due_at here, so that nothing promotes it: it is in its facts.
+-- has no due_at here, so that nothing promotes it: it is in its facts. `batch`: where it says when the lease of a running
+-- task ends, after its first extension; lease_expires_at is then later than any instant.
 CREATE TABLE dibs_tasks (
     id TEXT PRIMARY KEY,
     track INTEGER NOT NULL,
@@ -75,6 +76,7 @@ CREATE TABLE dibs_tasks (
     lease INTEGER NOT NULL,
     lease_for INTEGER NOT NULL,
     lease_expires_at INTEGER,
+    batch INTEGER,
     started_at INTEGER,
     worker TEXT,
     sequence INTEGER NOT NULL,
@@ -97,12 +99,20 @@ CREATE INDEX dibs_due ON dibs_tasks (due_at, id) WHERE due_at IS NOT NULL;
 -- Tasks that are not due, for searches.
 CREATE INDEX dibs_later ON dibs_tasks (track, state, id) WHERE due_at IS NOT NULL;
 CREATE INDEX dibs_leases ON dibs_tasks (lease_expires_at, id) WHERE lease_expires_at IS NOT NULL;
+CREATE INDEX dibs_batched ON dibs_tasks (batch) WHERE batch IS NOT NULL;
 CREATE INDEX dibs_reranks ON dibs_tasks (rerank_at, id) WHERE rerank_at IS NOT NULL AND state <> 'running';
 CREATE INDEX dibs_blocked ON dibs_tasks (track, id) WHERE state = 'blocked';
 CREATE INDEX dibs_expiries ON dibs_tasks (expires_at, id) WHERE expires_at IS NOT NULL AND state <> 'running';
 -- The pending tasks of a partition in order, and its running ones, which are its used slots.
 CREATE INDEX dibs_partitions ON dibs_tasks (partition, state, track, share, rank, id) WHERE partition IS NOT NULL;
 CREATE INDEX dibs_members ON dibs_tasks (workflow, id, state) WHERE workflow IS NOT NULL;
+
+-- Running tasks whose leases are extended together, so that a heartbeat writes one row, and one page: batches are few,
+-- and no index is worth a second one.
+CREATE TABLE dibs_batches (
+    batch INTEGER PRIMARY KEY,
+    expires_at INTEGER NOT NULL
+);
 
 -- Completed and cancelled tasks by the UTC day of their end, so that retention deletes a range.
 CREATE TABLE dibs_finished (

@@ -68,10 +68,11 @@ WHERE id IN (SELECT value FROM json_each(?5)) AND state = 'pending';
 -- The leases of an earlier claim. Takes worker, sequence. Returns a JSON array of rows (the columns of `Row`) by id.
 -- Visits every running task through dibs_leases: repeats are rare, running tasks few.
 SELECT json_group_array(json_array(
-    id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_expires_at, started_at, worker, sequence,
-    version, progress, NULL, NULL, args, facts, created_at
+    id, track, state, rank, ready_at, due_at, rerank_at, lease,
+    coalesce((SELECT b.expires_at FROM dibs_batches AS b WHERE b.batch = found.batch), found.lease_expires_at),
+    started_at, worker, sequence, version, progress, NULL, NULL, args, facts, created_at
 ))
 FROM (
     SELECT * FROM dibs_tasks INDEXED BY dibs_leases
     WHERE lease_expires_at IS NOT NULL AND worker = ?1 AND sequence = ?2 ORDER BY id
-);
+) AS found;

@@ -5,7 +5,8 @@
 SELECT
     (
         SELECT json_group_array(json_array(
-            t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease, t.lease_expires_at,
+            t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease,
+            coalesce((SELECT b.expires_at FROM dibs_batches AS b WHERE b.batch = t.batch), t.lease_expires_at),
             t.started_at, t.worker, t.sequence, t.version, t.progress, NULL, NULL, t.args, t.facts, t.created_at
         ))
         FROM json_each(?1) AS wanted CROSS JOIN dibs_tasks AS t WHERE t.id = wanted.value
@@ -31,7 +32,8 @@ SELECT
 -- Tasks by id, in any place, for when one of them spoils the arrays of `find`. Takes ids (JSON array). Returns rows
 -- (the columns of `Row`). Seeks as `find` does.
 SELECT
-    t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease, t.lease_expires_at,
+    t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease,
+    coalesce((SELECT b.expires_at FROM dibs_batches AS b WHERE b.batch = t.batch), t.lease_expires_at),
     t.started_at, t.worker, t.sequence, t.version, t.progress, NULL, NULL, t.args, t.facts, t.created_at
 FROM json_each(?1) AS wanted CROSS JOIN dibs_tasks AS t WHERE t.id = wanted.value
 UNION ALL
@@ -71,11 +73,13 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: save_task
 -- Update an unfinished task. Takes the columns of `task_columns`, and the lease number, state and version that it was
--- loaded with: the fence is in the statement. Changes no row if one differs. Seeks by primary key.
+-- loaded with: the fence is in the statement. Changes no row if one differs. A running task leaves its batch. Seeks by
+-- primary key.
 UPDATE dibs_tasks SET
     track = ?2, state = ?3, rank = ?4, ready_at = ?5, due_at = ?6, rerank_at = ?7, lease = ?8, lease_for = ?9,
-    lease_expires_at = ?10, started_at = ?11, worker = ?12, sequence = ?13, cancel = ?14, share = ?15, gated = ?16,
-    partition = ?17, expires_at = ?18, workflow = ?19, version = ?20, progress = ?21, args = ?22, facts = ?23
+    lease_expires_at = ?10, batch = NULL, started_at = ?11, worker = ?12, sequence = ?13, cancel = ?14, share = ?15,
+    gated = ?16, partition = ?17, expires_at = ?18, workflow = ?19, version = ?20, progress = ?21, args = ?22,
+    facts = ?23
 WHERE id = ?1 AND lease = ?24 AND state = ?25 AND version = ?26;
 
 -- name: save_dead
@@ -180,31 +184,49 @@ FROM (
 
 -- name: expired
 -- Running tasks whose lease has ended by an instant, longest ago first. Takes the instant, limit, ids to skip (JSON
--- array). Returns a JSON array of rows (the columns of `Row`). Reads a range of dibs_leases.
+-- array). Returns a JSON array of rows (the columns of `Row`). Reads a range of dibs_leases, the batches,
+-- which are few, and the tasks of those that have ended.
 SELECT json_group_array(json_array(
-    id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_expires_at, started_at, worker, sequence,
-    version, progress, NULL, NULL, args, facts, created_at
+    t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease, found.ends, t.started_at, t.worker,
+    t.sequence, t.version, t.progress, NULL, NULL, t.args, t.facts, t.created_at
 ))
 FROM (
-    SELECT * FROM dibs_tasks INDEXED BY dibs_leases
-    WHERE lease_expires_at IS NOT NULL AND lease_expires_at <= ?1
-      AND id NOT IN (SELECT value FROM json_each(?3))
-    ORDER BY lease_expires_at, id LIMIT ?2
-);
+    SELECT id, lease_expires_at AS ends FROM (
+        SELECT id, lease_expires_at FROM dibs_tasks INDEXED BY dibs_leases
+        WHERE lease_expires_at IS NOT NULL AND lease_expires_at <= ?1
+          AND id NOT IN (SELECT value FROM json_each(?3))
+        ORDER BY lease_expires_at, id LIMIT ?2
+    )
+    UNION ALL
+    SELECT id, ends FROM (
+        SELECT m.id, b.expires_at AS ends
+        FROM dibs_batches AS b CROSS JOIN dibs_tasks AS m INDEXED BY dibs_batched
+        WHERE b.expires_at <= ?1 AND m.batch = b.batch AND m.id NOT IN (SELECT value FROM json_each(?3))
+        ORDER BY b.expires_at LIMIT ?2
+    )
+    ORDER BY ends, id LIMIT ?2
+) AS found
+CROSS JOIN dibs_tasks AS t WHERE t.id = found.id;
+
+-- name: delete_batches
+-- Delete batches that have ended by an instant, and of which nothing is left. Takes the instant. Reads all batches.
+DELETE FROM dibs_batches
+WHERE expires_at <= ?1 AND NOT EXISTS (SELECT 1 FROM dibs_tasks AS t WHERE t.batch = dibs_batches.batch);
 
 -- name: running_of
 -- Running tasks of some workers. Takes workers (JSON array), limit, ids to skip (JSON array). Returns a JSON array of
 -- rows (the columns of `Row`). Visits the running tasks through dibs_leases, only when a worker has been found dead.
 SELECT json_group_array(json_array(
-    id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_expires_at, started_at, worker, sequence,
-    version, progress, NULL, NULL, args, facts, created_at
+    id, track, state, rank, ready_at, due_at, rerank_at, lease,
+    coalesce((SELECT b.expires_at FROM dibs_batches AS b WHERE b.batch = found.batch), found.lease_expires_at),
+    started_at, worker, sequence, version, progress, NULL, NULL, args, facts, created_at
 ))
 FROM (
     SELECT * FROM dibs_tasks INDEXED BY dibs_leases
     WHERE lease_expires_at IS NOT NULL AND worker IN (SELECT value FROM json_each(?1))
       AND id NOT IN (SELECT value FROM json_each(?3))
     ORDER BY lease_expires_at, id LIMIT ?2
-);
+) AS found;
 
 -- name: has_running
 -- Which of some workers have running tasks. Takes workers (JSON array), ids to skip (JSON array). Returns workers (JSON
@@ -221,7 +243,10 @@ FROM (
 -- share, partition, day, lease_expires_at). Seeks as `find` does.
 SELECT json_group_array(json_array(id, place, state, track, share, partition, day, lease_expires_at))
 FROM (
-    SELECT t.id, 'tasks' AS place, t.state, t.track, t.share, t.partition, 0 AS day, t.lease_expires_at
+    SELECT
+        t.id, 'tasks' AS place, t.state, t.track, t.share, t.partition, 0 AS day,
+        coalesce((SELECT b.expires_at FROM dibs_batches AS b WHERE b.batch = t.batch), t.lease_expires_at)
+            AS lease_expires_at
     FROM json_each(?1) AS wanted CROSS JOIN dibs_tasks AS t WHERE t.id = wanted.value
     UNION ALL
     SELECT t.id, 'dead', t.state, t.track, '', NULL, t.day, NULL

@@ -37,10 +37,11 @@ WHERE dibs_workflows.id = new.id;
 -- Unfinished members of a workflow, upwards by id. Takes the workflow, the id to start after, limit. Returns a JSON
 -- array of rows (the columns of `Row`). Reads a range of dibs_members.
 SELECT json_group_array(json_array(
-    id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_expires_at, started_at, worker, sequence,
-    version, progress, NULL, NULL, args, facts, created_at
+    id, track, state, rank, ready_at, due_at, rerank_at, lease,
+    coalesce((SELECT b.expires_at FROM dibs_batches AS b WHERE b.batch = found.batch), found.lease_expires_at),
+    started_at, worker, sequence, version, progress, NULL, NULL, args, facts, created_at
 ))
-FROM (SELECT * FROM dibs_tasks WHERE workflow = ?1 AND id > coalesce(?2, '') ORDER BY id LIMIT ?3);
+FROM (SELECT * FROM dibs_tasks WHERE workflow = ?1 AND id > coalesce(?2, '') ORDER BY id LIMIT ?3) AS found;
 
 -- name: dead_members
 -- Dead members of a workflow, upwards by id. Takes the workflow, the id to start after, limit. Returns ids (JSON
