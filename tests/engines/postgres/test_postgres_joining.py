@@ -20,6 +20,7 @@ from dibs.engines.postgres import PostgresEngine
 from dibs.engines.postgres.transaction import Transaction
 from dibs.engines.topics import ended_topic, work_topic
 from dibs.engines.values import EnqueueAnswer, EnqueueOutcome, ExtendOutcome, Extension, SettleOutcome, Unready
+from dibs.runtime.joining import TRIES
 
 LEASE = 60 * SECOND
 LIMITED = {"per_partition": {"max_concurrent": 1}}
@@ -30,7 +31,7 @@ async def enqueue(
     engine: PostgresEngine, mine: Any, tasks: Sequence[NewTask], now: int | None = NOW
 ) -> list[EnqueueAnswer]:
     joined = engine.join(mine)
-    for _ in range(5):
+    for _ in range(TRIES):
         try:
             return await joined.enqueue(tasks, now=now)
         except Unready:
@@ -43,7 +44,7 @@ async def complete(
 ) -> SettleOutcome:
     report = Settlement(lease=Lease(task.id, task.lease), outcome=Outcome.COMPLETED, result=result)
     joined = engine.join(mine)
-    for _ in range(5):
+    for _ in range(TRIES):
         try:
             return await joined.complete(report, now=now)
         except Unready:
@@ -105,7 +106,7 @@ def test_a_task_that_a_transaction_moves_between_choice_and_lease_is_chosen_agai
 
     async def test() -> None:
         async with engines(2) as (engine, other), begun() as mine:
-            await set_queue(engine, **LIMITED, fair=True)
+            await set_queue(engine, **LIMITED, fair=True, per_task={"other": 1})  # not for one statement
             await engine.enqueue([new(partition="full", tenant="x")], now=NOW)
             assert len(await claim(engine, 1, now=NOW)) == 1
             moving = new(partition="free", tenant="x", key="k", fingerprint="1")

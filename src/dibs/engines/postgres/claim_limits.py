@@ -1,8 +1,9 @@
 """Limits and shares as the function `claim` takes them, and whether it can.
 
-It can where nothing but ranks and slots decides what queues give, or the turns of one fair queue. Rates, floors, and
-shares beside limits are for `dibs.engines.verbs.claiming`. So are limits of names beside limits of partitions, and two
-lanes: there, what may start depends on what else does, which one statement can't say.
+It can where nothing but ranks and slots decides what queues give, or the turns of one fair queue, or the rate of one
+queue. It does not where that rate, or in a fair queue the slots of a partition, leave no more than is wanted. Other
+rates and floors are for `dibs.engines.verbs.claiming`. So are limits of names beside limits of partitions or shares,
+and two lanes: there, what may start depends on what else does, which one statement can't say.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from dibs.core.fairness import COST, stride
+from dibs.core.limits import refill
+from dibs.core.settings import Limit
 from dibs.engines.decisions.facts import Track
 from dibs.engines.decisions.headroom import MOST_AHEAD
 from dibs.engines.decisions.transaction import Queue
@@ -50,6 +53,10 @@ class ClaimLimits(NamedTuple):
     weighted: Sequence[str] = ()
     strides: Sequence[int] = ()
     """The strides of the `weighted` shares."""
+    rate: float | None = None
+    """Start tokens of the only queue a second."""
+    full_level: int | None = None
+    """What the bucket of the only queue holds."""
 
 
 def is_chosen_from(catalog: Catalog, queue: Queue) -> bool:
@@ -64,13 +71,16 @@ def takes_one_statement(catalog: Catalog, request: ClaimRequest, queues: Sequenc
         return not request.floors
     if request.floors or catalog.aside.tasks:
         return False
-    return has_turns_only(catalog, queues) or all(has_slots_only(catalog, queue) for queue in chosen_from)
+    is_alone = len(request.queues) == 1
+    return all(each.settings.rate is None or is_alone for each in chosen_from) and (
+        (is_alone and has_turns(catalog, queues[0])) or all(has_slots_only(catalog, each) for each in chosen_from)
+    )
 
 
 def has_slots_only(catalog: Catalog, queue: Queue) -> bool:
-    """Whether nothing but ranks and slots decides what a queue gives."""
+    """Whether nothing but ranks, slots and the rate of the whole queue decides what it gives."""
     settings = queue.settings
-    limits = [settings, *settings.per_task.values(), settings.per_partition]
+    limits = [*settings.per_task.values(), settings.per_partition]
     return (
         all(limit is None or limit.rate is None for limit in limits)
         and not (settings.per_task and settings.per_partition)
@@ -80,14 +90,15 @@ def has_slots_only(catalog: Catalog, queue: Queue) -> bool:
     )
 
 
-def has_turns_only(catalog: Catalog, queues: Sequence[Queue]) -> bool:
-    """Whether there is one queue, and nothing but ranks and the turns of shares decides what it gives."""
+def has_turns(catalog: Catalog, queue: Queue) -> bool:
+    """Whether a queue is fair, and no name in it has limits of its own."""
+    settings = queue.settings
     return (
-        len(queues) == 1
-        and queues[0].settings.fair
-        and not queues[0].settings.limits_starts
-        and queues[0].settings.max_aging_bonus is None
-        and all(track.fair for track in catalog.open_tracks(queues[0].name))
+        settings.fair
+        and not settings.per_task
+        and (settings.per_partition is None or settings.per_partition.rate is None)
+        and settings.max_aging_bonus is None
+        and all(track.fair for track in catalog.open_tracks(queue.name))
     )
 
 
@@ -102,13 +113,17 @@ def limits_of(catalog: Catalog, request: ClaimRequest, queues: Sequence[Queue], 
         wanted=request.limit,
         owners=[names.index(track.queue) + 1 if track.queue in names else 0 for track in tracks],
     )
-    if has_turns_only(catalog, queues):
-        weights = queues[0].settings.weights
-        return found._replace(
+    settings = queues[0].settings
+    if found.is_alone and settings.rate is not None:
+        full = refill(None, Limit(None, settings.rate, settings.burst), 0)
+        found = found._replace(rate=settings.rate, full_level=full.level)
+    if found.is_alone and has_turns(catalog, queues[0]):
+        found = found._replace(
+            wanted=request.limit + (0 if settings.limits_starts else request.prefetch),
             fair_tracks=[track.number for track in catalog.of_queue(names[0]) if track.fair],
             stride=COST,
-            weighted=list(weights),
-            strides=[stride(queues[0].settings, share) for share in weights],
+            weighted=list(settings.weights),
+            strides=[stride(settings, share) for share in settings.weights],
         )
     return with_slots(found, catalog, tracks)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections import Counter as Totals
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -99,6 +100,9 @@ class Store:
         self.pool = Pool(address)
         self.catalog = Catalog(aside)
         self.rescue_floor = RescueFloor()
+        self.by_verbs: Totals[str] = Totals()
+        """How many claims from a queue are still to be made by the verbs, because one statement could not say what its
+        limits allow."""
         self.notifier = Notifier(self.pool, asyncio.get_running_loop(), may_block, session_log)
         self.floor_probe = FloorProbe(self.rows, self.notifier.local_notifier.notify_all)
         self.presence = Presence(address, self.rows, may_block, session_log)

@@ -120,6 +120,7 @@ SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     share float8 := wanted::float8 / greatest(1, cardinality(tracks));
     page int := least(wanted, greatest(2, ceil(share + 3 * sqrt(share))));
+    pages int[] := array_fill(page, ARRAY[cardinality(tracks)]);
     budget int := 1000;
     group_free int[];
     gated_from bigint[];
@@ -132,7 +133,7 @@ DECLARE
     blocked uuid[];
     places int[];
     partitions text[];
-    is_truncated boolean;
+    ended int;
     gated int;
     c record;
 BEGIN
@@ -164,17 +165,17 @@ BEGIN
         partitions := '{}';
         ends := NULL;
         end_tracks := NULL;
-        is_truncated := false;
+        ended := NULL;
         FOR c IN
-            WITH pages AS MATERIALIZED (
+            WITH read AS MATERIALIZED (
                 SELECT
-                    s.k, s.track, s.position, s.lane, s.scale, s.slots, h.id, h.rank, h.ready_at, h.partition, h.n,
-                    CASE WHEN first_value(h.n) OVER w = page THEN first_value(h.rank) OVER w
+                    s.k, s.track, s.position, s.lane, s.scale, s.slots, s.page, h.id, h.rank, h.ready_at, h.partition, h.n,
+                    CASE WHEN first_value(h.n) OVER w = s.page THEN first_value(h.rank) OVER w
                         ELSE 9223372036854775807
                     END AS last_rank,
                     first_value(h.id) OVER w AS last_id
-                FROM unnest(tracks, orders, lanes, scales, lows, slots, wholes, names) WITH ORDINALITY
-                    AS s (track, position, lane, scale, low, slots, whole, name, k)
+                FROM unnest(tracks, orders, lanes, scales, lows, slots, wholes, names, pages) WITH ORDINALITY
+                    AS s (track, position, lane, scale, low, slots, whole, name, page, k)
                 CROSS JOIN LATERAL (
                     SELECT
                         t.id, t.rank, t.ready_at, t.partition,
@@ -184,7 +185,7 @@ BEGIN
                       AND t.gate < 2 AND t.id <> ALL (missed) AND t.id <> ALL (chosen)
                       AND (t.expires_at IS NULL OR t.expires_at > instant)
                     ORDER BY t.track, t.share, t.rank, t.id
-                    LIMIT page
+                    LIMIT s.page
                 ) AS h
                 WHERE (s.whole = 0 OR group_free[s.whole] > 0) AND (s.name = 0 OR group_free[s.name] > 0)
                   AND (NOT limited[s.k] OR cardinality(chosen) < wanted_limited)
@@ -200,7 +201,7 @@ BEGIN
                             WHERE r.partition = g.partition AND r.state = 'running'
                         )
                     END AS first_free
-                FROM pages AS g
+                FROM read AS g
             ), loaded AS MATERIALIZED (
                 SELECT
                     g.*,
@@ -212,12 +213,12 @@ BEGIN
                 FROM counted AS g
             ), candidates AS (
                 SELECT g.k, g.position, g.lane, g.scale, g.id, g.rank, g.ready_at, g.partition, g.number, g.free,
-                    g.group_number, g.n
+                    g.group_number, g.n, g.n = g.page AS is_last
                 FROM loaded AS g
                 UNION ALL
                 SELECT
                     g.k, g.position, g.lane, g.scale, h.id, h.rank, h.ready_at, g.partition, g.number, g.free,
-                    g.group_number, NULL::bigint
+                    g.group_number, NULL::bigint, false
                 FROM loaded AS g
                 CROSS JOIN LATERAL (
                     SELECT t.id, t.rank, t.ready_at FROM {schema}.tasks AS t
@@ -251,20 +252,20 @@ BEGIN
                     ) AS since
                 FROM placed AS m
             ), known AS (
-                SELECT * FROM merged AS m WHERE m.n = page
+                SELECT * FROM merged AS m WHERE m.is_last
                 ORDER BY m.turn, m.urgency, m.since, m.position, m.lane, m.rank, m.id LIMIT 1
             )
             SELECT
                 m.id, m.k, m.n, m.partition, m.number, m.has_slot, m.may_start, m.room, m.group_number,
                 lead(m.n) OVER (PARTITION BY m.group_number ORDER BY m.rank, m.id) IS NOT NULL AS has_next,
-                max(m.group_number) OVER () AS group_numbers, k.id IS NOT NULL AS is_truncated
+                max(m.group_number) OVER () AS group_numbers, k.k AS ended
             FROM merged AS m LEFT JOIN known AS k ON true
             WHERE k.id IS NULL
                OR (m.turn, m.urgency, m.since, m.position, m.lane, m.rank, m.id)
                    <= (k.turn, k.urgency, k.since, k.position, k.lane, k.rank, k.id)
             ORDER BY m.turn, m.urgency, m.since, m.position, m.lane, m.rank, m.id
         LOOP
-            is_truncated := c.is_truncated;
+            ended := c.ended;
             EXIT WHEN cardinality(chosen) + cardinality(picked) >= wanted OR cardinality(blocked) >= budget;
             CONTINUE WHEN NOT c.may_start OR (wholes[c.k] > 0 AND group_free[wholes[c.k]] <= 0)
                 OR (limited[c.k] AND cardinality(chosen) + cardinality(picked) >= wanted_limited);
@@ -341,25 +342,29 @@ BEGIN
             is_bounded := true;
             EXIT;
         END IF;
-        EXIT WHEN NOT is_truncated AND cardinality(held) = cardinality(picked);
-        page := least(4 * page, 1000);
+        EXIT WHEN ended IS NULL AND cardinality(held) = cardinality(picked);
+        IF ended IS NOT NULL THEN
+            pages[ended] := least(1000, CASE WHEN picked = '{}' THEN 4 * pages[ended] ELSE wanted - cardinality(chosen) END);
+        END IF;
     END LOOP;
 END
 $$;
 
 -- name: choose_fair
--- Choose the next tasks of a fair queue that has no limits, and advance the virtual times of their shares. Takes now, how
--- many are wanted, the queue, tracks of one lane, all fair tracks of the queue, the stride of shares without a weight,
--- and shares with weights and their strides. Returns tasks, locked, in the order they are given, and whether the search
--- stopped at a bound. The queue's lock is held.
+-- Choose the next tasks of a fair queue, and advance the virtual times of their shares. Takes now, how many are wanted,
+-- the queue, tracks of one lane, all fair tracks of the queue, the stride of shares without a weight, shares with weights
+-- and their strides, and the slots of a partition (NULL: any number). Returns tasks, locked, in the order they are given,
+-- and whether the search stopped at a bound. The queue's lock is held. Returns NULL, and changes nothing, if a partition of
+-- these tasks would be too full, or has gated ones, which may be next: that is not for one statement.
 --
 -- The i-th task of a share starts, in virtual time, i - 1 strides after its first, which starts when its turn comes or,
 -- if the clock has passed that, now: so the order is a sort. Reads the first turns of each track (`first_turns`) and a
--- stretch of `pending` for each share in them: what comes after the last turn that was read, or after the end of a
--- stretch, is not known, and if that is too little, longer ones are read. Turns that have no task are deleted.
+-- stretch of `pending` for each share in them: nothing is known behind the last turn that was read, and from the start
+-- that the task behind a stretch would have. If that is too little, longer ones are read. Turns that have no task are
+-- deleted.
 CREATE OR REPLACE FUNCTION {schema}.choose_fair_{version}(
     instant bigint, wanted int, queue_name text, tracks int[], fair_tracks int[], usual_stride bigint,
-    weighted text[], strides bigint[], OUT chosen uuid[], OUT is_bounded boolean
+    weighted text[], strides bigint[], slots int, OUT chosen uuid[], OUT is_bounded boolean
 )
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 SET plan_cache_mode = force_generic_plan AS $$
@@ -380,6 +385,9 @@ DECLARE
     idle_tracks int[];
     idle_shares text[];
     is_truncated boolean;
+    served text[];
+    virtual_times bigint[];
+    counts int[];
 BEGIN
     LOOP
         SELECT array_agg(f.track), array_agg(greatest(f.virtual_time, clock_at)), array_agg(f.share)
@@ -394,7 +402,8 @@ BEGIN
             FROM unnest(turn_tracks, turn_times, turn_shares) AS f (track, start, share)
         ) AS e
         WHERE e.n >= turns AND e.last = 1 ORDER BY e.start, e.share LIMIT 1;
-        page := greatest(2, 2 * turns / greatest(1, cardinality(turn_shares)));
+        page := ceil(turns::float8 / greatest(1, cardinality(turn_shares)))
+            + CASE WHEN cardinality(turn_shares) < turns OR cardinality(weighted) > 0 THEN 1 ELSE 0 END;
         WITH heads AS MATERIALIZED (
             SELECT f.track, f.start, f.share, h.id, h.rank, h.n
             FROM unnest(turn_tracks, turn_times, turn_shares) AS f (track, start, share)
@@ -408,21 +417,19 @@ BEGIN
             WHERE edge_start IS NULL OR (f.start, f.share) <= (edge_start, edge_share)
         ), placed AS MATERIALIZED (
             SELECT
-                h.id, h.share, h.n,
+                h.id, h.share, h.n, coalesce(w.stride, usual_stride) AS stride,
                 h.start + coalesce(w.stride, usual_stride)
                     * (row_number() OVER (PARTITION BY h.share ORDER BY h.rank, h.id) - 1) AS start
             FROM heads AS h LEFT JOIN unnest(weighted, strides) AS w (share, stride) ON w.share = h.share
             WHERE h.id IS NOT NULL
-        ), known AS (
-            SELECT k.start, k.share FROM (
-                SELECT p.start, p.share FROM placed AS p WHERE p.n = page
-                UNION ALL
-                SELECT edge_start, edge_share WHERE edge_start IS NOT NULL
-            ) AS k ORDER BY k.start, k.share LIMIT 1
+        ), unknown AS (
+            SELECT p.start + p.stride AS start, p.share FROM placed AS p WHERE p.n = page
+            ORDER BY p.start + p.stride, p.share LIMIT 1
         ), given AS (
             SELECT p.id, p.share, p.start, row_number() OVER (ORDER BY p.start, p.share) AS k
-            FROM placed AS p LEFT JOIN known AS k ON true
-            WHERE k.start IS NULL OR (p.start, p.share) <= (k.start, k.share)
+            FROM placed AS p LEFT JOIN unknown AS u ON true
+            WHERE (u.start IS NULL OR (p.start, p.share) < (u.start, u.share))
+              AND (edge_start IS NULL OR (p.start, p.share) <= (edge_start, edge_share))
             ORDER BY p.start, p.share LIMIT wanted
         )
         SELECT
@@ -431,7 +438,7 @@ BEGIN
             (SELECT array_agg(g.start ORDER BY g.k) FROM given AS g),
             (SELECT array_agg(h.track) FROM heads AS h WHERE h.id IS NULL),
             (SELECT array_agg(h.share) FROM heads AS h WHERE h.id IS NULL),
-            EXISTS (SELECT 1 FROM known)
+            edge_start IS NOT NULL OR EXISTS (SELECT 1 FROM unknown)
         INTO chosen, chosen_shares, starts, idle_tracks, idle_shares, is_truncated;
         is_bounded := false;
         IF coalesce(cardinality(chosen), 0) < wanted AND is_truncated AND turns < 4000 THEN
@@ -448,25 +455,43 @@ BEGIN
         EXIT WHEN cardinality(held) = coalesce(cardinality(chosen), 0);
         missed := missed || ARRAY(SELECT c FROM unnest(chosen) AS c WHERE c <> ALL (held));
     END LOOP;
+    IF slots IS NOT NULL AND EXISTS (
+        SELECT FROM (
+            SELECT t.partition, count(*) AS n FROM {schema}.tasks AS t
+            WHERE t.id = ANY (chosen) AND t.partition IS NOT NULL GROUP BY t.partition
+        ) AS g
+        WHERE slots < g.n + (
+            SELECT count(*) FROM {schema}.tasks AS r WHERE r.partition = g.partition AND r.state = 'running'
+        ) OR (
+            SELECT t.gate FROM {schema}.tasks AS t
+            WHERE t.partition = g.partition AND t.state = 'pending' AND t.gate > 1 LIMIT 1
+        ) IS NOT NULL
+    ) THEN
+        chosen := NULL;
+        RETURN;
+    END IF;
     IF idle_tracks IS NOT NULL AND cardinality(missed) = 0 THEN
         DELETE FROM {schema}.turns AS t USING unnest(idle_tracks, idle_shares) AS i (track, share)
         WHERE t.track = i.track AND t.share = i.share;
     END IF;
     IF cardinality(chosen) > 0 THEN
         UPDATE {schema}.queues SET clock = starts[cardinality(starts)] WHERE name = queue_name;
-        WITH served AS MATERIALIZED (
+        SELECT array_agg(w.share), array_agg(w.virtual_time), array_agg(w.n) INTO served, virtual_times, counts
+        FROM (
             SELECT c.share, max(c.start) + coalesce(max(w.stride), usual_stride) AS virtual_time, count(*) AS n
             FROM unnest(chosen_shares, starts) AS c (share, start)
             LEFT JOIN unnest(weighted, strides) AS w (share, stride) ON w.share = c.share
             GROUP BY c.share
-        ), turned AS (
-            UPDATE {schema}.turns AS t SET virtual_time = s.virtual_time
-            FROM served AS s
-            -- The first two for the index: by the join alone, the planner reads all turns.
-            WHERE t.track = ANY (fair_tracks) AND t.share = ANY (chosen_shares) AND t.share = s.share
-        )
+        ) AS w;
+        -- Not an UPDATE, for which the planner may read all turns: each is found by its key, and conflicts.
+        INSERT INTO {schema}.turns (track, share, virtual_time)
+        SELECT f.track, w.share, w.virtual_time
+        FROM unnest(fair_tracks) AS f (track) CROSS JOIN unnest(served, virtual_times) AS w (share, virtual_time)
+        CROSS JOIN LATERAL (SELECT FROM {schema}.turns AS t WHERE t.track = f.track AND t.share = w.share LIMIT 1) AS t
+        ON CONFLICT (track, share) DO UPDATE SET virtual_time = excluded.virtual_time;
         INSERT INTO {schema}.shares AS s (queue, share, virtual_time, pending)
-        SELECT queue_name, w.share, w.virtual_time, -w.n FROM served AS w
+        SELECT queue_name, w.share, w.virtual_time, -w.n
+        FROM unnest(served, virtual_times, counts) AS w (share, virtual_time, n)
         ON CONFLICT (queue, share) DO UPDATE SET
             virtual_time = excluded.virtual_time, pending = s.pending + excluded.pending;
     ELSE

@@ -1,5 +1,5 @@
 -- name: claim
--- Lease the most urgent tasks of queues without rates, and without shares beside limits, in one step. Takes now, the
+-- Lease the most urgent tasks of queues, as far as that can be decided in one step. Takes now, the
 -- generation, worker, sequence, lease (NULL: each task's own), limit, and tracks with the order of their queue, lane,
 -- scale and the rank to start at; whether queues are served strictly in order; whether the upkeep has been done; from
 -- which instant on, and how far ahead (NULL: without end), to read tasks that are due or expire; which tasks (an object
@@ -7,15 +7,16 @@
 -- start, and the promotion, of a task are wanted events (NULL: none, 0: all); which queues are limited, in order, whether
 -- no other is served, and how many tasks of these are wanted; the place of each track's queue among them (0: none), what
 -- `choose_limited` takes besides, and how many tasks of a group to ungate at most; if the only queue is fair, what
--- `choose_fair` takes besides (stride NULL: it is not). Returns the tasks, in any order, and a last row with the status,
+-- `choose_fair` takes besides (stride NULL: it is not); and if it has a rate, that (else NULL), and the level of its full
+-- bucket. Returns the tasks, in any order, and a last row with the status,
 -- the ids in the order they are given (NULL: by rank and id), now, when the next task is due or expires (or when to look
 -- again), how long the search took, and how long reading what is due took. The status: 'stale' (refresh, and repeat),
--- 'upkeep' (there is some that only the slow path can do), 'done'.
+-- 'upkeep' (there is some that only the slow path can do), 'limits' (only the slow path can say what they allow), 'done'.
 --
 -- A single track is read from its head in `pending` and locked in one go; for several, see `choose_merged`. Limited
 -- queues are locked first, those that others hold are left out (`lock_for_claim`), and `choose_limited` reads all, unless
--- only the whole queue has slots: then its free ones are counted, and that many are wanted. The blocks of ids of what is
--- given are noted for searches by worker. Expired tasks are left to the upkeep: they may lie before the instant from
+-- only the whole queue has slots, or it is fair: then its free ones are counted, and that many are wanted. A rate is spent
+-- as long as more than is wanted is left. The blocks of ids of what is given are noted for searches by worker. Expired tasks are left to the upkeep: they may lie before the instant from
 -- which it reads. Tasks are returned by the statement that leases them: to sort them here would copy their arguments
 -- three times.
 CREATE OR REPLACE FUNCTION {schema}.claim_{version}(
@@ -24,7 +25,7 @@ CREATE OR REPLACE FUNCTION {schema}.claim_{version}(
     skip_upkeep boolean, looks_from bigint, looks_for bigint, passed jsonb, passed_steps bigint[],
     watched int[], watched_due int[], queues text[], is_alone boolean, wanted_limited int, owners int[], slots int[],
     wholes int[], names int[], group_slots int[], counted_tracks int[], counted_groups int[], ahead int,
-    fair_tracks int[], stride bigint, weighted text[], strides bigint[]
+    fair_tracks int[], stride bigint, weighted text[], strides bigint[], rate float8, full_level bigint
 )
 RETURNS TABLE (
     status text, given uuid[], now bigint, next_at bigint, id uuid, track int, lease int, lease_expires_at bigint,
@@ -58,9 +59,12 @@ DECLARE
     highest uuid;
     blocks bigint[];
     passes boolean := passed <> '{}';
-    -- Whether the only queue has slots for all of its tasks together, and no other limit.
-    is_plain boolean := cardinality(queues) = 1 AND is_alone AND cardinality(group_slots) = 1 AND 0 <> ALL (wholes)
-        AND 0 = ALL (names) AND num_nonnulls(VARIADIC slots) = 0;
+    -- Whether there is one queue, and it has slots or tokens for all of its tasks together, and no other limit.
+    is_plain boolean := cardinality(queues) = 1 AND is_alone AND stride IS NULL AND 0 = ALL (names)
+        AND num_nonnulls(VARIADIC slots) = 0;
+    level bigint;
+    filled_at bigint;
+    gained float8;
 BEGIN
     PERFORM pg_advisory_xact_lock_shared(hashtextextended('{schema_text}.queues', 0));
     IF cardinality(queues) > 0 THEN
@@ -70,6 +74,20 @@ BEGIN
             SELECT CASE WHEN s.owner = 0 OR queues[s.owner] = ANY (locked) THEN s.low ELSE 9223372036854775807 END
             FROM unnest(lows, owners) WITH ORDINALITY AS s (low, owner, k) ORDER BY s.k
         );
+    END IF;
+    IF rate IS NOT NULL THEN
+        SELECT (instant - b.at) * rate * 1000000 / 1000000, b.level, greatest(instant, b.at) INTO gained, level, filled_at
+        FROM {schema}.buckets AS b
+        WHERE b.queue = queues[1] AND b.scope = 'queue' AND b.whose = '' AND b.level >= 0;
+        level := CASE WHEN level IS NULL OR gained >= full_level THEN full_level
+            ELSE least(full_level, level + greatest(0, trunc(gained)::bigint)) END;
+        filled_at := coalesce(filled_at, instant);
+        IF level / 1000000 <= wanted_limited THEN
+            RETURN QUERY SELECT
+                'limits', NULL::uuid[], instant, NULL::bigint, NULL::uuid, 0, 0, 0::bigint, 0::bigint, 0::bigint,
+                NULL::bytea, NULL::bytea, 0::bigint, 0::bigint;
+            RETURN;
+        END IF;
     END IF;
     looks_at := clock_timestamp();
     SELECT
@@ -108,9 +126,12 @@ BEGIN
         END IF;
     END IF;
     began_at := clock_timestamp();
-    IF is_plain THEN
-        SELECT least(wanted_limited, group_slots[1] - count(*)) INTO wanted FROM {schema}.tasks AS t
-        WHERE t.state = 'running' AND t.track = ANY (counted_tracks);
+    IF is_plain OR stride IS NOT NULL THEN
+        wanted := wanted_limited;
+        IF cardinality(group_slots) > 0 THEN
+            SELECT least(wanted, group_slots[1] - count(*)) INTO wanted FROM {schema}.tasks AS t
+            WHERE t.state = 'running' AND t.track = ANY (counted_tracks);
+        END IF;
     END IF;
     IF cardinality(tracks) = 0 OR wanted <= 0 THEN
         chosen := '{}';
@@ -118,8 +139,14 @@ BEGIN
         IF cardinality(locked) > 0 THEN
             SELECT w.chosen, w.is_bounded INTO chosen, is_bounded
             FROM {schema}.choose_fair_{version}(
-                instant, wanted, queues[1], tracks, fair_tracks, stride, weighted, strides
+                instant, wanted, queues[1], tracks, fair_tracks, stride, weighted, strides, slots[1]
             ) AS w;
+            IF chosen IS NULL THEN
+                RETURN QUERY SELECT
+                    'limits', NULL::uuid[], instant, NULL::bigint, NULL::uuid, 0, 0, 0::bigint, 0::bigint, 0::bigint,
+                    NULL::bytea, NULL::bytea, 0::bigint, 0::bigint;
+                RETURN;
+            END IF;
         END IF;
     ELSIF cardinality(queues) > 0 AND NOT is_plain THEN
         SELECT w.chosen, w.open, w.open_tracks, w.is_bounded INTO chosen, open, open_tracks, is_bounded
@@ -197,6 +224,11 @@ BEGIN
                 SELECT DISTINCT queues[s.owner] AS queue, s.slots::bigint AS slots
                 FROM unnest(owners, slots) AS s (owner, slots) WHERE s.slots IS NOT NULL
             ) AS q ON q.queue = split_part(p.partition, ' ', 1);
+        END IF;
+        IF rate IS NOT NULL THEN
+            INSERT INTO {schema}.buckets AS b (queue, scope, whose, level, at)
+            VALUES (queues[1], 'queue', '', level - 1000000::bigint * cardinality(chosen), filled_at)
+            ON CONFLICT (queue, scope, whose) DO UPDATE SET level = excluded.level, at = excluded.at, refill_at = NULL;
         END IF;
         IF watched IS NOT NULL THEN
             PERFORM {schema}.task_events_{version}('task.started', instant, chosen, watched);

@@ -5,7 +5,7 @@ SELECT * FROM {schema}.claim_{version}(
     $11::bigint[], $12::boolean, $13::boolean, $14::bigint, $15::bigint,
     $16::jsonb, $17::bigint[], $18::int[], $19::int[], $20::text[], $21::boolean, $22::int, $23::int[], $24::int[],
     $25::int[], $26::int[], $27::int[], $28::int[], $29::int[], $30::int, $31::int[], $32::bigint, $33::text[],
-    $34::bigint[]
+    $34::bigint[], $35::float8, $36::bigint
 );
 
 -- name: upkeep

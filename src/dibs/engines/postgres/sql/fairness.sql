@@ -49,10 +49,11 @@ SELECT {schema}.add_turns_{version}($1::int[], $2::text[], $3::text[]);
 
 -- name: save_turns
 -- Update the copies of virtual times that claims read. Takes tracks, shares, virtual times. Seeks by primary key.
-UPDATE {schema}.turns AS t SET virtual_time = served.virtual_time
-FROM unnest($1::int[], $2::text[], $3::bigint[]) AS served (track, share, virtual_time)
-WHERE t.track = ANY ($1::int[]) AND t.share = ANY ($2::text[])  -- for the index: by the join alone, all turns are read
-  AND t.track = served.track AND t.share = served.share;
+-- Not an UPDATE, for which the planner may read all turns: each is found by its key, and conflicts.
+INSERT INTO {schema}.turns (track, share, virtual_time)
+SELECT s.track, s.share, s.virtual_time FROM unnest($1::int[], $2::text[], $3::bigint[]) AS s (track, share, virtual_time)
+CROSS JOIN LATERAL (SELECT FROM {schema}.turns AS t WHERE t.track = s.track AND t.share = s.share LIMIT 1) AS t
+ON CONFLICT (track, share) DO UPDATE SET virtual_time = excluded.virtual_time;
 
 -- name: delete_turns
 -- Delete turns of shares without tasks in a track. Takes the track, shares. Seeks by primary key.
