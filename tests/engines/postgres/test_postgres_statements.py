@@ -224,33 +224,39 @@ def test_a_claim_from_many_kinds_does_not_read_a_batch_of_each(batch: int) -> No
     run(test)
 
 
-LIMITED: dict[str, tuple[dict[str, object], Callable[[int], str | None]]] = {
-    "partitions that are never full": ({"per_partition": 20}, lambda n: str(n % 50)),
-    "many partitions of one": ({"per_partition": 1}, str),
-    "a full partition in the way": ({"per_partition": 1}, lambda n: str(n) if n % 2 else "full"),
-    "slots of the queue": ({"max_concurrent": 1000}, lambda _: None),
-    "slots of a name": ({"per_task": {"work": 1000}}, lambda _: None),
-    "many tenants": ({"fair": True}, str),
-    "few tenants": ({"fair": True}, lambda n: str(n % 50)),
+LIMITED: dict[str, tuple[dict[str, object], Callable[[int], dict[str, str]]]] = {
+    "partitions that are never full": ({"per_partition": 20}, lambda n: {"partition": str(n % 50)}),
+    "many partitions of one": ({"per_partition": 1}, lambda n: {"partition": str(n)}),
+    "a full partition in the way": ({"per_partition": 1}, lambda n: {"partition": str(n) if n % 2 else "full"}),
+    "slots of the queue": ({"max_concurrent": 1000}, lambda _: {}),
+    "slots of a name": ({"per_task": {"work": 1000}}, lambda _: {}),
+    "a rate": ({"rate": 1_000_000}, lambda _: {}),
+    "many tenants": ({"fair": True}, lambda n: {"tenant": str(n)}),
+    "few tenants": ({"fair": True}, lambda n: {"tenant": str(n % 50)}),
+    "all at once": (
+        {"fair": True, "per_partition": 20, "max_concurrent": 1000, "rate": 1_000_000},
+        lambda n: {"tenant": str(n), "partition": str(n)},
+    ),
 }
+DEPTHS = [(1000, DEPTH), pytest.param((3000, 300_000), marks=pytest.mark.soak)]
 
 
+@pytest.mark.parametrize("depths", DEPTHS)
 @pytest.mark.parametrize("case", LIMITED)
-def test_a_claim_from_a_limited_queue_does_not_look_at_the_backlog(case: str) -> None:
+def test_a_claim_from_a_limited_queue_does_not_look_at_the_backlog(case: str, depths: tuple[int, int]) -> None:
     """Nor does a completion. What they read from many waiting tasks is what they read from few."""
-    settings, name_of = LIMITED[case]
-    of = "tenant" if "fair" in settings else "partition"
+    settings, facts = LIMITED[case]
 
     async def reads(depth: int) -> tuple[int, int]:
         async with engines() as (engine,), connection() as own:
             schema = engine.address.schema
             await set_queue(engine, **settings)
-            await engine.enqueue([new(**{of: name_of(0)})], now=NOW)
+            await engine.enqueue([new(**facts(0))], now=NOW)
             planned = await claim(engine, 1, now=NOW)  # planned while hardly anything is there
             await reading(own, schema, "claim", *claim_parameters(engine, 50, 1, EVERYTHING))
             await settle(engine, planned, now=NOW)
             for start in range(0, depth, 1000):
-                await engine.enqueue([new(**{of: name_of(start + n)}) for n in range(1000)], now=NOW)
+                await engine.enqueue([new(**facts(start + n)) for n in range(1000)], now=NOW)
             for _ in range(6):
                 given = await claim(engine, 50, now=NOW)
                 assert len(given) == 50
@@ -269,7 +275,7 @@ def test_a_claim_from_a_limited_queue_does_not_look_at_the_backlog(case: str) ->
             return fetched, completed
 
     async def test() -> None:
-        shallow, deep = [await reads(depth) for depth in (1000, DEPTH)]
+        shallow, deep = [await reads(depth) for depth in depths]
         assert all(many <= 1.5 * few + 100 for few, many in zip(shallow, deep, strict=True)), (shallow, deep)
 
     run(test)
