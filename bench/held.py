@@ -3,7 +3,8 @@
 Nothing that was deleted since can be cleaned away, so a claim that begins at the lowest rank walks over ever more dead
 entries. `--plain` shows that form at the same rate, `--free` the same without the held transaction. `--dead` has so
 many tasks come and go at once, before the first line, as hours of work would leave them. `--tasks` chooses what they
-are like: all alike, of mixed priorities, in a fair queue of 50 tenants, or in 50 partitions that are never full.
+are like: all alike, or of mixed priorities, also in a fair queue of 50 tenants, or in 50 partitions that are never
+full.
 """
 
 from __future__ import annotations
@@ -57,8 +58,11 @@ DEAD = "SELECT coalesce(sum(n_dead_tup), 0)::bigint FROM pg_stat_user_tables WHE
 KINDS: dict[str, tuple[dict[str, Any], Callable[[int], dict[str, Any]]]] = {
     "alike": ({}, lambda _: {}),
     "priorities": ({}, lambda _: {"priority": random.randint(0, 100)}),
-    "fair": ({"fair": True}, lambda number: {"tenant": str(number % CONCURRENCY)}),
-    "partitions": ({"per_partition": 20}, lambda number: {"per": str(number % CONCURRENCY)}),
+    "fair": ({"fair": True}, lambda number: {"tenant": str(number % CONCURRENCY), "priority": random.randint(0, 100)}),
+    "partitions": (
+        {"per_partition": 20},
+        lambda number: {"per": str(number % CONCURRENCY), "priority": random.randint(0, 100)},
+    ),
 }
 """The settings of the queue, and the options of each task."""
 

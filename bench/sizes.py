@@ -33,6 +33,7 @@ QUEUE = "bench"
 RUNNING = 1000
 BEATS = 6
 PACKED = ("tasks", "finished")
+ARGS = b'["' + b"x" * 96 + b'"]'
 
 new_id = IdMaker()
 
@@ -73,7 +74,7 @@ async def measure(url: str, count: int) -> dict[str, float]:
     figures = {}
     empty = await packed(url)
     try:
-        tasks = [new_task(new_id(), QUEUE, "work", args=b"[1]") for _ in range(count)]
+        tasks = [new_task(new_id(), QUEUE, "work", args=ARGS) for _ in range(count)]
         for start in range(0, count, 1000):
             await engine.enqueue(tasks[start : start + 1000])
         figures["bytes of a waiting task"] = (await packed(url) - empty) / count

@@ -14,6 +14,7 @@ import pytest
 from postgres_help import claim, connection, engines, new, run, settle
 from postgres_roles import RIGHTS, role, url_as
 
+from dibs.core.settings import QueueSettings, change_settings
 from dibs.engines.postgres import PostgresEngine, from_url, server_findings, statements
 from dibs.engines.values import Finding, Level
 from servers.cluster import Cluster
@@ -90,6 +91,21 @@ def test_a_forgotten_transaction_is_named_with_its_pid(impatient: None) -> None:
             await other.execute("ROLLBACK")
             await idle.execute("ROLLBACK")
             await eventually(engine, "long transactions", lambda found: not any(f"pid {pid} " in d for _, d in found))
+
+    run(test)
+
+
+def test_queues_that_a_forgotten_transaction_slows_down_are_named(impatient: None) -> None:
+    async def test() -> None:
+        async with engines() as (engine,), connection() as other:
+            slow = {"turns": {"fair": True}, "lanes": {"max_aging_bonus": 9}}
+            for name, changes in {"plain": {}, "slots": {"per_partition": 2}, **slow}.items():
+                await engine.set_queue(name, change_settings(QueueSettings(), changes), expected=0)
+            await other.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1 FROM pg_class LIMIT 1")
+            found = await told(engine, "long transactions")
+            assert found[-1][1].endswith(": lanes, slots, turns")
+            await other.execute("ROLLBACK")
+            await eventually(engine, "long transactions", lambda found: not warned(found))
 
     run(test)
 

@@ -20,7 +20,7 @@ from dibs.engines.decisions.transaction import Queue
 from dibs.engines.postgres.catalog import Catalog
 from dibs.engines.values import ClaimRequest
 
-__all__ = ["ClaimLimits", "is_chosen_from", "limits_of", "takes_one_statement"]
+__all__ = ["ClaimLimits", "is_chosen_from", "limits_of", "reads_from_the_start", "takes_one_statement"]
 
 
 class ClaimLimits(NamedTuple):
@@ -75,6 +75,11 @@ def takes_one_statement(catalog: Catalog, request: ClaimRequest, queues: Sequenc
     return all(each.settings.rate is None or is_alone for each in chosen_from) and (
         (is_alone and has_turns(catalog, queues[0])) or all(has_slots_only(catalog, each) for each in chosen_from)
     )
+
+
+def reads_from_the_start(catalog: Catalog, queue: Queue) -> bool:
+    """Whether claims from a queue read all that is dead there while a transaction holds an old snapshot."""
+    return queue.settings.max_aging_bonus is not None or is_chosen_from(catalog, queue)
 
 
 def has_slots_only(catalog: Catalog, queue: Queue) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 
 from dibs.core.humanize import format_duration
 from dibs.core.times import day_of
+from dibs.engines.postgres.claim_limits import reads_from_the_start
 from dibs.engines.postgres.statements import fingerprint, migration_scripts, quoted
 from dibs.engines.postgres.transaction import Snapshot
 from dibs.engines.values import Finding, Level
@@ -29,6 +30,9 @@ OLD_SLOT = 1_000_000
 
 MANY_DEAD = 50_000
 """Dead rows that a table may have, however few live ones there are."""
+
+MOST_NAMED = 5
+"""Queues that a finding names."""
 
 CROWDED = 0.9
 RUN_ON = (15, 18)
@@ -120,6 +124,16 @@ async def horizon(snapshot: Snapshot) -> AsyncIterator[Finding]:
         yield Finding(Level.WARNING, title, detail)
     if not rows:
         yield Finding(Level.OK, title, f"none that keeps dead rows for more than {format_duration(LONG_TRANSACTION)}")
+        return
+    catalog = snapshot.catalog
+    if slowed := sorted(name for name, queue in catalog.queues.items() if reads_from_the_start(catalog, queue)):
+        others = f" and {len(slowed) - MOST_NAMED:,} more" if len(slowed) > MOST_NAMED else ""
+        yield Finding(
+            Level.WARNING,
+            title,
+            f"until then, claims from queues with limits, shares or two lanes get slower and slower: "
+            f"{', '.join(slowed[:MOST_NAMED])}{others}",
+        )
 
 
 def session(row: Any) -> str:
