@@ -41,6 +41,11 @@ CONTESTS: dict[str, tuple[QueueSettings, Make]] = {
         lambda number: {"partition": str(number % GROUPS)},
     ),
     "fair tenants": (QueueSettings(fair=True), lambda number: {"tenant": str(number % GROUPS)}),
+    "max_concurrent alone": (QueueSettings(max_concurrent=1000), lambda _: {}),
+    "all at once": (
+        QueueSettings(fair=True, per_partition=Limit(20), max_concurrent=1000, rate=1_000_000),
+        lambda number: {"tenant": str(number % GROUPS), "partition": str(number % GROUPS)},
+    ),
 }
 SLOTS = 50
 NEVER_FULL: dict[str, tuple[QueueSettings, Make]] = {
@@ -54,7 +59,13 @@ TICK = 0.01
 Stores = Callable[[], Any]
 """Gives a context with the URL of an empty store."""
 
-WANTED = {"1 per partition": 0.5, "beside a full partition": 0.5}
+WANTED = {
+    "1 per partition": 0.5,
+    "beside a full partition": 0.5,
+    "fair tenants": 0.6,
+    "max_concurrent alone": 0.8,
+    "all at once": 0.3,
+}
 
 
 def main() -> None:
