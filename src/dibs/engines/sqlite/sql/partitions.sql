@@ -59,8 +59,8 @@ FROM (
 -- The best pending tasks of partitions, one for each track and share, if they are gated and a slot is free. Takes keys
 -- of partitions (JSON array), the highest number that may run (NULL: any), how many to take at most of a group (here,
 -- one), ids to skip (JSON array). Returns a JSON array of (id, track, share). Some seeks in dibs_partitions for each
--- group. Two of them find the next group, because SQLite seeks "greater than (track, share)" from the beginning of the
--- last one, which may be deep.
+-- group: one finds out whether there is another, since most partitions have one. Two find that, because SQLite seeks
+-- "greater than (track, share)" from the beginning of the last one, which may be deep.
 WITH RECURSIVE heads (partition, id) AS (
     SELECT
         wanted.value,
@@ -92,6 +92,11 @@ WITH RECURSIVE heads (partition, id) AS (
             )
         )
     FROM heads CROSS JOIN dibs_tasks AS last WHERE last.id = heads.id
+      AND (last.track, last.share) < (
+          SELECT t.track, t.share FROM dibs_tasks AS t INDEXED BY dibs_partitions
+          WHERE t.partition = heads.partition AND t.state = 'pending'
+          ORDER BY t.track DESC, t.share DESC, t.rank DESC, t.id DESC LIMIT 1
+      )
 )
 SELECT json_group_array(json_array(t.id, t.track, t.share))
 FROM heads CROSS JOIN dibs_tasks AS t WHERE t.id = heads.id AND t.gated = 1;
