@@ -113,6 +113,29 @@ async def name_that_fills(engine: SqliteEngine, depth: int) -> Callable[[], Awai
     return claim
 
 
+def never_full(**changes: object) -> Filled:
+    """Limits with room for all that a worker takes."""
+
+    async def fill(engine: SqliteEngine, depth: int) -> Callable[[], Awaitable[Any]]:
+        await limited(engine, **changes)
+        await engine.enqueue([new(partition=f"p{n % 10}", tenant=f"t{n % 10}") for n in range(depth)])
+
+        async def claim_and_settle() -> None:
+            for _ in range(2):
+                tasks = (await engine.claim(request(20))).tasks
+                assert len(tasks) == 20
+                await engine.settle([completed(task) for task in tasks])
+
+        return claim_and_settle
+
+    return fill
+
+
+partitions_never_full = never_full(per_partition=20)
+queue_never_full = never_full(max_concurrent=1000)
+all_limits_at_once = never_full(fair=True, per_partition=20, max_concurrent=1000, rate=1_000_000)
+
+
 async def one_of_many_needs(engine: SqliteEngine, depth: int) -> Callable[[], Awaitable[Any]]:
     needs = [new() for _ in range(depth)]
     await engine.enqueue([*needs, new(after=tuple(Edge(need.id) for need in needs))])
@@ -151,6 +174,9 @@ async def steps_of(path: Path, fill: Filled, depth: int) -> int:
         tenants_of_another_kind,
         full_tenants,
         name_that_fills,
+        partitions_never_full,
+        queue_never_full,
+        all_limits_at_once,
         one_of_many_needs,
     ],
 )

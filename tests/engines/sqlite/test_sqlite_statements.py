@@ -140,11 +140,13 @@ def test_claims_read_the_index_in_order(filled: sqlite3.Connection) -> None:
 @pytest.mark.parametrize(
     ("name", "how"),
     [
-        ("read_group", "dibs_partitions (partition=? AND state=? AND track=? AND share=? AND (rank,id)>(?,?))"),
+        ("read_group", "COVERING INDEX dibs_partitions (partition=? AND state=? AND track=? AND share=? AND ("),
+        ("read_groups", "COVERING INDEX dibs_partitions (partition=? AND state=? AND track=? AND share=? AND ("),
         ("gated_heads", "dibs_partitions (partition=? AND state=? AND track=? AND share>?)"),
         ("gated_heads", "dibs_partitions (partition=? AND state=? AND track>?)"),
         ("turn_order", "dibs_turn_order (track=?)"),
         ("read_track", "dibs_pending (track=? AND gated=? AND share=? AND (rank,id)>(?,?))"),
+        ("read_tracks", "dibs_pending (track=? AND gated=? AND share=? AND (rank,id)>(?,?))"),
         ("reset_passed", "dibs_turn_order (track=? AND virtual_time>? AND virtual_time<?)"),
         ("save_turns", "PRIMARY KEY (track=? AND share=?)"),
         ("delete_turns", "PRIMARY KEY (track=? AND share=?)"),
@@ -157,7 +159,7 @@ def test_claims_read_the_index_in_order(filled: sqlite3.Connection) -> None:
         ("needing", "COVERING INDEX dibs_needed (dependent=?)"),
         ("followed", "COVERING INDEX dibs_followed (prerequisite=?)"),
         ("partition_loads", "PRIMARY KEY (queue=? AND scope=? AND whose=?)"),
-        ("partition_loads", "COVERING INDEX dibs_partitions (partition=? AND state=?)"),
+        ("partition_loads", "COVERING INDEX dibs_slots (partition=? AND state=?)"),
         ("forget_refills", "PRIMARY KEY (queue=? AND scope=? AND whose=?)"),
         ("members", "dibs_members (workflow=? AND id>?)"),
         ("batch_sizes", "COVERING INDEX dibs_batched (batch=?)"),

@@ -270,6 +270,9 @@ class QueueCursor:
         self.queue = queue
         self.order = order
         self.tracks = {track.number: track for track in tracks}
+        self.by_lane: dict[int, list[Track]] = {}
+        for track in sorted(tracks, key=lambda each: each.lane):
+            self.by_lane.setdefault(track.lane, []).append(track)
         self.headrooms = headrooms if queue.settings.limits_starts else None
         self.whole = None if self.headrooms is None else self.headrooms.of(queue, Scope.QUEUE, "")
         self.lanes: dict[str, list[Lane]] = {}
@@ -339,11 +342,16 @@ class QueueCursor:
 
     def open_lanes(self, share: str) -> list[Lane]:
         fair = () if self.turns is None else self.turns.tracks.get(share, ())
-        by_number: dict[int, list[Source]] = {}
-        for number, track in self.tracks.items():
-            if number in fair if track.fair else share == "":
-                by_number.setdefault(track.lane, []).append(self.entries.source((number, share, None)))
-        return [Lane(self.queue, number, self.order, sources) for number, sources in sorted(by_number.items())]
+        lanes = []
+        for number, tracks in self.by_lane.items():
+            sources = [
+                self.entries.source((track.number, share, None))
+                for track in tracks
+                if (track.number in fair if track.fair else share == "")
+            ]
+            if sources:
+                lanes.append(Lane(self.queue, number, self.order, sources))
+        return lanes
 
     def has_first(self, lane: Lane) -> bool:
         """Advance a lane to a task that may start; False if there is none, or the bound is reached."""

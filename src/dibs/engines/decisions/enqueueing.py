@@ -36,10 +36,12 @@ STATE_AFTER = {Verdict.WAIT: State.BLOCKED, Verdict.CANCEL: State.CANCELLED, Ver
 NO_QUEUE = QueueSettings()
 
 
-def all_plain(tasks: Iterable[NewTask], queues: Mapping[str, Queue], is_paid: bool = False) -> bool:
+def all_plain(
+    tasks: Iterable[NewTask], queues: Mapping[str, Queue], is_paid: bool = False, guarded: bool = False
+) -> bool:
     """Whether tasks can be stored without a decision, if their ids are new. In most calls all can.
 
-    `is_paid`: their clients' tokens have been taken.
+    `is_paid`: their clients' tokens have been taken. `guarded`: they may concern others.
     """
     checked = None
     for new in tasks:
@@ -49,16 +51,16 @@ def all_plain(tasks: Iterable[NewTask], queues: Mapping[str, Queue], is_paid: bo
         if new.queue != checked:
             checked = new.queue
             queue = queues.get(checked)
-            if queue is not None and not takes_all(queue, is_paid):
+            if queue is not None and not (takes_all(queue, is_paid) and (guarded or not queue.is_guarded)):
                 return False
     return True
 
 
 def takes_all(queue: Queue, is_paid: bool) -> bool:
-    """Whether a queue takes every task, and none of them concerns others."""
+    """Whether a queue takes every task."""
     settings = queue.settings
     is_limited = settings.max_depth is not None or (settings.enqueue_rate is not None and not is_paid)
-    return queue.state is not QueueState.DRAINING and not is_limited and not queue.is_guarded
+    return queue.state is not QueueState.DRAINING and not is_limited
 
 
 class HeldKey(Struct, frozen=True):
@@ -163,11 +165,9 @@ class Known:
 
     def take_plain(self) -> list[NewTask]:
         """Staged tasks that are stored like those that need no decision. They are staged no longer."""
-        needed, guarded = self.prerequisites(), {queue.name for queue in self.queues.values() if queue.is_guarded}
+        needed = self.prerequisites()
         plain = [
-            new
-            for new in self.staged.values()
-            if not new.after and new.spec.workflow is None and new.queue not in guarded and new.id not in needed
+            new for new in self.staged.values() if not new.after and new.spec.workflow is None and new.id not in needed
         ]
         for new in plain:
             del self.staged[new.id]

@@ -34,7 +34,7 @@ def enqueue(
 ) -> list[EnqueueAnswer]:
     generation, highest = look(transaction)
     transaction.refresh(generation)
-    if workflow is None and are_new(tasks, highest) and all_plain(tasks, transaction.catalog.queues):
+    if workflow is None and are_new(tasks, highest) and all_plain(tasks, transaction.catalog.queues, guarded=True):
         rows = write_plain(transaction, tasks)
         return [EnqueueAnswer(EnqueueOutcome.ENQUEUED, row[0], row[3]) for row in rows]
     known, answers = at_once(decide(transaction, tasks, atomic, highest))
@@ -96,7 +96,12 @@ def rows_of(transaction: Transaction, tasks: Iterable[NewTask]) -> list[tuple[An
 def note(transaction: Transaction, like: NewTask, shared: tuple[Any, ...], rows: list[tuple[Any, ...]]) -> None:
     """What is to be written and told besides the rows of a run of like tasks."""
     track, state, *_ = shared
-    transaction.changes[state, track] += len(rows)
+    if state is State.PENDING:
+        transaction.count_pending(track, like.spec.tenant, len(rows))
+        if like.spec.partition is not None:
+            transaction.mark_changed(Partition(like.queue, like.spec.partition))
+    else:
+        transaction.changes[state, track] += len(rows)
     transaction.changes[Counter.ENQUEUED, track] += len(rows)
     transaction.topics.add(work_topic(like.queue))
     if len(rows) == 1 and transaction.catalog.known_blocks.covers(like, transaction.now):
@@ -127,6 +132,8 @@ def admitted(transaction: Transaction, new: NewTask) -> tuple[Any, ...]:
         due_at if later else None,
         None if ranking.rerank_in is None else ready_at + ranking.rerank_in,
         options.lease,
+        spec.tenant if settings.fair else "",
+        int(spec.partition is not None and settings.per_partition is not None and not later),
         None if spec.partition is None else Partition(new.queue, spec.partition).key,
         spec.expires_at,
         now,

@@ -99,6 +99,8 @@ class FileStore(Store[Notifier]):
     def tune(self, writer: sqlite3.Connection) -> None:
         writer.execute(f"PRAGMA synchronous = {self.synchronous.upper()}")
         writer.execute(f"PRAGMA cache_size = -{CACHE_KIBIBYTES}")
+        # Or a statement that changes more than 16 pages copies them to a file first, to undo it if it fails.
+        writer.execute("PRAGMA temp_store = MEMORY")
         writer.execute(f"PRAGMA wal_autocheckpoint = {AUTOCHECKPOINT_PAGES}")
         writer.execute(f"PRAGMA journal_size_limit = {LARGE_LOG}")
 

@@ -9,6 +9,7 @@ from functools import cache
 from math import isfinite
 from typing import Any, TypeVar
 
+import msgspec
 from msgspec import Struct
 
 from dibs.core.fairness import LATEST
@@ -44,6 +45,7 @@ COUNTS = RowDecoder(tuple[str, int | str, int], "count of", 0, 1)
 PENDING = RowDecoder(tuple[int, int], "count of pending tasks in track")
 NEWEST = RowDecoder(tuple[str | None, int | None], "task")
 HEADS = TaskDecoder(Head, "task", 1)
+pages_decoder = msgspec.json.Decoder(list[list[Head]])
 DOCUMENTS = RowDecoder(tuple[int | str, str], "")
 """Names, and the JSON stored under them."""
 
@@ -314,16 +316,12 @@ class Snapshot(StoreSnapshot[Catalog]):
         return clock, unnamed
 
     async def read_tracks(self, after: Sequence[tuple[Any, ...]], most: int, with_gated: bool) -> list[Found[Head]]:
-        read = self.read_all if with_gated else self.read_open
-        return [read(each, most) for each in after]
-
-    def read_open(self, after: tuple[Any, ...], most: int) -> Found[Head]:
-        """`found`, in fewer steps: a claim from a fair queue reads many shares."""
+        if with_gated:
+            return [self.read_all(each, most) for each in after]
         try:
-            rows = HEADS.decode(self.value("read_track", *after, most, 0))
+            return pages_of(self.value("read_tracks", to_json(after), most, 0))
         except BATCH_ERRORS:
-            return self.found(HEADS, "read_track", *after, most, 0)
-        return Found(rows, len(rows), (rows[-1].rank, rows[-1].id) if rows else None)
+            return [self.found(HEADS, "read_track", *each, most, 0) for each in after]
 
     def read_all(self, after: tuple[Any, ...], most: int) -> Found[Head]:
         found, gated = (self.found(HEADS, "read_track", *after, most, each) for each in (0, 1))
@@ -332,7 +330,17 @@ class Snapshot(StoreSnapshot[Catalog]):
         return Found(rows, min(found.number + gated.number, most), last)
 
     async def read_groups(self, after: Sequence[tuple[object, ...]], most: int) -> list[Found[Head]]:
-        return [self.found(HEADS, "read_group", *each, most) for each in after]
+        try:
+            return pages_of(self.value("read_groups", to_json(after), most))
+        except BATCH_ERRORS:
+            return [self.found(HEADS, "read_group", *each, most) for each in after]
+
+
+def pages_of(text: str) -> list[Found[Head]]:
+    """What was read in one step, which matters where shares or partitions are many."""
+    return [
+        Found(rows, len(rows), (rows[-1].rank, rows[-1].id) if rows else None) for rows in pages_decoder.decode(text)
+    ]
 
 
 def is_virtual_time(stored: object) -> bool:

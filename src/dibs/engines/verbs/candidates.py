@@ -80,7 +80,7 @@ class Candidates:
             turns.virtual_times.setdefault("", unnamed if unnamed > clock else 0)
         keys: list[Key] = [(track, share, None) for share, tracks in turns.tracks.items() for track in tracks]
         if new := [key for key in keys if key not in self.pages.heads]:
-            await self.read(new, min(self.wanted // len(turns.tracks) + 2, self.largest))
+            await self.read(new, min(self.wanted // len(turns.tracks) + 1, self.largest))
 
     async def add_turns(self, turns: TurnOrder, queue: str, fair: list[int], most: int) -> None:
         """The first shares that have pending tasks, gated or not."""

@@ -128,6 +128,7 @@ async def give_once(port: Port, request: ClaimRequest, queues: Sequence[Queue]) 
 def count(port: Port, taken: Sequence[Chosen]) -> None:
     for (track, share), n in Totals((each.head.track, each.share) for each in taken).items():
         port.count_pending(track, share, -n)
+    for track, n in Totals(each.head.track for each in taken).items():
         port.count(State.RUNNING, track, n)
         port.count(Counter.CLAIMED, track, n)
 

@@ -103,8 +103,10 @@ CREATE INDEX dibs_batched ON dibs_tasks (batch) WHERE batch IS NOT NULL;
 CREATE INDEX dibs_reranks ON dibs_tasks (rerank_at, id) WHERE rerank_at IS NOT NULL AND state <> 'running';
 CREATE INDEX dibs_blocked ON dibs_tasks (track, id) WHERE state = 'blocked';
 CREATE INDEX dibs_expiries ON dibs_tasks (expires_at, id) WHERE expires_at IS NOT NULL AND state <> 'running';
--- The pending tasks of a partition in order, and its running ones, which are its used slots.
-CREATE INDEX dibs_partitions ON dibs_tasks (partition, state, track, share, rank, id) WHERE partition IS NOT NULL;
+-- The pending tasks of a partition in order; and its running ones, which are its used slots: few, on few pages.
+CREATE INDEX dibs_partitions ON dibs_tasks (partition, state, track, share, rank, id, ready_at)
+    WHERE state = 'pending' AND partition IS NOT NULL;
+CREATE INDEX dibs_slots ON dibs_tasks (partition, state, id) WHERE state = 'running' AND partition IS NOT NULL;
 CREATE INDEX dibs_members ON dibs_tasks (workflow, id, state) WHERE workflow IS NOT NULL;
 
 -- Running tasks whose leases are extended together, so that a heartbeat writes one row, and one page: batches are few,

@@ -1,10 +1,16 @@
 -- name: partitions
--- The partitions of a queue, in order. Takes the queue, the partition to start after (as `Partition.key`), limit.
--- Returns keys of partitions (JSON array). One seek in dibs_partitions each.
+-- The partitions of a queue with pending tasks, in order. Takes the queue, the partition to start after (as
+-- `Partition.key`), limit. Returns keys of partitions (JSON array). One seek in dibs_partitions each.
 WITH RECURSIVE found (partition) AS (
-    SELECT (SELECT min(partition) FROM dibs_tasks WHERE partition > ?2 AND partition < ?1 || '!')
+    SELECT (
+        SELECT min(partition) FROM dibs_tasks INDEXED BY dibs_partitions
+        WHERE state = 'pending' AND partition > ?2 AND partition < ?1 || '!'
+    )
     UNION ALL
-    SELECT (SELECT min(t.partition) FROM dibs_tasks AS t WHERE t.partition > found.partition AND t.partition < ?1 || '!')
+    SELECT (
+        SELECT min(t.partition) FROM dibs_tasks AS t INDEXED BY dibs_partitions
+        WHERE t.state = 'pending' AND t.partition > found.partition AND t.partition < ?1 || '!'
+    )
     FROM found WHERE found.partition IS NOT NULL
     LIMIT ?3
 )
@@ -21,7 +27,7 @@ FROM (
 
 -- name: partition_loads
 -- The load of partitions. Takes keys of partitions (JSON array), the queue. Returns a JSON array of (key, running
--- tasks, level and at of its bucket or NULL). A range of dibs_partitions and a seek each.
+-- tasks, level and at of its bucket or NULL). A range of dibs_slots and a seek each.
 SELECT json_group_array(json_array(
     wanted.value,
     (SELECT count(*) FROM dibs_tasks WHERE partition = wanted.value AND state = 'running'),
@@ -53,8 +59,8 @@ FROM (
 -- The best pending tasks of partitions, one for each track and share, if they are gated and a slot is free. Takes keys
 -- of partitions (JSON array), the highest number that may run (NULL: any), how many to take at most of a group (here,
 -- one), ids to skip (JSON array). Returns a JSON array of (id, track, share). Some seeks in dibs_partitions for each
--- group. Two of them find the next group, because SQLite seeks "greater than (track, share)" from the beginning of the
--- last one, which may be deep.
+-- group: one finds out whether there is another, since most partitions have one. Two find that, because SQLite seeks
+-- "greater than (track, share)" from the beginning of the last one, which may be deep.
 WITH RECURSIVE heads (partition, id) AS (
     SELECT
         wanted.value,
@@ -86,6 +92,11 @@ WITH RECURSIVE heads (partition, id) AS (
             )
         )
     FROM heads CROSS JOIN dibs_tasks AS last WHERE last.id = heads.id
+      AND (last.track, last.share) < (
+          SELECT t.track, t.share FROM dibs_tasks AS t INDEXED BY dibs_partitions
+          WHERE t.partition = heads.partition AND t.state = 'pending'
+          ORDER BY t.track DESC, t.share DESC, t.rank DESC, t.id DESC LIMIT 1
+      )
 )
 SELECT json_group_array(json_array(t.id, t.track, t.share))
 FROM heads CROSS JOIN dibs_tasks AS t WHERE t.id = heads.id AND t.gated = 1;
@@ -99,6 +110,20 @@ FROM (
     WHERE partition = ?1 AND state = 'pending' AND track = ?2 AND share = ?3 AND (rank, id) > (?4, ?5)
     ORDER BY rank, id LIMIT ?6
 );
+
+-- name: read_groups
+-- `read_group` for some of them in one step. Takes a JSON array of what it takes but the limit, and that. Returns an
+-- array of its answers.
+SELECT '[' || group_concat((
+    SELECT json_group_array(json_array(rank, id, ready_at, track, partition))
+    FROM (
+        SELECT rank, id, ready_at, track, partition FROM dibs_tasks INDEXED BY dibs_partitions
+        WHERE partition = wanted.value ->> 0 AND state = 'pending' AND track = wanted.value ->> 1
+          AND share = wanted.value ->> 2 AND (rank, id) > (wanted.value ->> 3, wanted.value ->> 4)
+        ORDER BY rank, id LIMIT ?2
+    )
+)) || ']'
+FROM json_each(?1) AS wanted;
 
 -- name: buckets
 -- Some token buckets. Takes a JSON array of (queue, scope, whose). Returns a JSON array of (queue, scope, whose, level,
