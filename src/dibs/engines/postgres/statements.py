@@ -2,7 +2,7 @@
 
 Placeholders are filled here: `{schema}` is the schema's name, `{schema_text}` the same inside a text, `{version}` the
 fingerprint of all functions, which ends the name of each: processes of different versions may share a store, and each
-calls its own functions.
+calls its own functions. `{row}` and `{ended_row}` are the columns of a task, wherever it is.
 """
 
 from __future__ import annotations
@@ -28,6 +28,20 @@ __all__ = [
 ]
 
 HERE = files("dibs.engines.postgres")
+ROWS = {
+    "{row}": (
+        "t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease, coalesce((SELECT b.expires_at "
+        "FROM {schema}.batches AS b WHERE b.batch = t.batch), t.lease_expires_at) AS lease_expires_at, t.started_at, "
+        "t.worker, t.sequence, t.version, t.progress, NULL::bigint AS finished_at, NULL::bytea AS result, t.args, "
+        "t.facts, t.created_at"
+    ),
+    "{ended_row}": (
+        "t.id, t.track, t.state, t.rank, t.ready_at, NULL::bigint AS due_at, NULL::bigint AS rerank_at, t.lease, "
+        "NULL::bigint AS lease_expires_at, t.started_at, t.worker, t.sequence, t.version, t.progress, t.finished_at, "
+        "t.result, t.args, t.facts, t.created_at"
+    ),
+}
+"""The columns of `TaskRow`, of a task `t` that is unfinished, or has ended."""
 PLACEHOLDER = re.compile(r"\{(schema|schema_text|version)\}")
 
 
@@ -43,10 +57,16 @@ def render(script: str, schema: str) -> str:
     return PLACEHOLDER.sub(lambda found: values[found[1]], script)
 
 
+def with_rows(texts: dict[str, str]) -> dict[str, str]:
+    for name, columns in ROWS.items():
+        texts = {each: text.replace(name, columns) for each, text in texts.items()}
+    return texts
+
+
 @cache
 def statement_texts() -> dict[str, str]:
     """Name → text of each statement, with its header."""
-    return blocks(HERE / "sql")
+    return with_rows(blocks(HERE / "sql"))
 
 
 @cache
@@ -58,7 +78,7 @@ def statement(name: str, schema: str) -> str:
 @cache
 def function_sources() -> dict[str, str]:
     """Name → text of each function, in the order of their names."""
-    return {name: without_comments(text) for name, text in blocks(HERE / "functions").items()}
+    return {name: without_comments(text) for name, text in with_rows(blocks(HERE / "functions")).items()}
 
 
 @cache

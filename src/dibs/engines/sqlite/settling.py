@@ -152,8 +152,8 @@ def by_batch(transaction: Transaction, kept: list[Kept]) -> list[Kept]:
     """Extends the leases that have their end in common; returns what is to be written of tasks.
 
     Leases that are extended together by the same span are a batch from then on: one row says when they end, and the
-    next time only that is written. A batch is extended if all that is left of it is asked for; what is left of others,
-    or of small ones, leaves them for a new one.
+    next time only that is written. A batch is extended if half of it or more is asked for: the others leave it, with
+    the end that they had. Else those that are asked for leave it, for a new one, as if they had been in none.
     """
     members: defaultdict[int, list[Kept]] = defaultdict(list)
     loose: defaultdict[Instant | None, list[Kept]] = defaultdict(list)
@@ -162,20 +162,22 @@ def by_batch(transaction: Transaction, kept: list[Kept]) -> list[Kept]:
             loose[each.expires_at].append(each)
         else:
             members[each.batch].append(each)
-    whole: list[tuple[int, Instant | None]] = []
+    extended: list[tuple[int, Instant | None]] = []
     changes: list[Kept] = []
     if members:
         for size in transaction.many(SIZES, "batch_sizes", to_json(list(members))):
             tasks = members[size.batch]
             ends = {each.expires_at for each in tasks}
-            if len(tasks) == size.tasks >= SMALLEST_BATCH and len(ends) == 1:
-                whole.append((size.batch, ends.pop()))
+            if 2 * len(tasks) >= size.tasks and len(tasks) >= SMALLEST_BATCH and len(ends) == 1:
+                if len(tasks) < size.tasks:
+                    transaction.run("leave_batch", size.batch, to_json([each.id for each in tasks]))
+                extended.append((size.batch, ends.pop()))
                 changes += [each for each in tasks if each.progress is not None]
             else:
                 for each in tasks:
                     loose[each.expires_at].append(each)
-    if whole:
-        transaction.run("extend_batches", to_json(whole))
+    if extended:
+        transaction.run("extend_batches", to_json(extended))
     for each in changes:
         each.expires_at = END
     for expires_at, tasks in loose.items():

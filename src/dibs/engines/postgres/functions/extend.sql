@@ -4,9 +4,9 @@
 -- being completed in a user's transaction) counts as alive, and is left alone.
 --
 -- Tasks whose leases are extended together by the same span are a batch from then on: one row says when their leases end,
--- and the next time only that is written. A batch is extended if all that is left of it is asked for; what is left of
--- others, or of small ones, leaves them for a new one. The batches are locked before their tasks are read: what `expired`
--- has taken back meanwhile is not current any more.
+-- and the next time only that is written. A batch is extended if half of it or more is asked for: the others leave it, with
+-- the end that they had, except those that are locked. Else those that are asked for leave it, for a new one, as if they had
+-- been in none. The batches are locked before their tasks are read: what `expired` has taken back is not current any more.
 CREATE OR REPLACE FUNCTION {schema}.extend_{version}(
     at bigint, ids uuid[], numbers int[], spans bigint[], all_progress bytea[]
 )
@@ -20,7 +20,8 @@ DECLARE
     batches bigint[] := ARRAY(
         SELECT DISTINCT t.batch FROM {schema}.tasks AS t WHERE t.id = ANY (ids) AND t.batch IS NOT NULL
     );
-    wholes bigint[];
+    kept bigint[];
+    kept_spans bigint[];
     moving uuid[];
     joined bigint;
     span_of bigint;
@@ -31,22 +32,33 @@ BEGIN
             SELECT t.id, t.batch FROM {schema}.tasks AS t
             WHERE t.id = ANY (ids) AND t.batch IS NOT NULL
               AND ((t.id, t.lease) IN (SELECT u.id, u.lease FROM unnest(ids, numbers) AS u (id, lease))) IS TRUE
-        ), whole AS MATERIALIZED (
+        ), extended AS (
             SELECT h.batch, min(u.span) AS span
             FROM held AS h JOIN unnest(ids, spans) AS u (id, span) ON u.id = h.id
             GROUP BY h.batch
             HAVING min(u.span) = max(u.span) AND count(*) >= smallest
-               AND count(*) = (SELECT count(*) FROM {schema}.tasks AS m WHERE m.batch = h.batch)
-        ), extended AS (
-            UPDATE {schema}.batches AS b SET expires_at = instant + w.span FROM whole AS w WHERE b.batch = w.batch
+               AND 2 * count(*) >= (SELECT count(*) FROM {schema}.tasks AS m WHERE m.batch = h.batch)
         )
-        SELECT array_agg(w.batch) INTO wholes FROM whole AS w;
+        SELECT array_agg(e.batch), array_agg(e.span) INTO kept, kept_spans FROM extended AS e;
+        WITH leaving AS MATERIALIZED (
+            SELECT t.id FROM {schema}.tasks AS t
+            WHERE t.batch = ANY (kept)
+              AND ((t.id, t.lease) IN (SELECT u.id, u.lease FROM unnest(ids, numbers) AS u (id, lease))) IS NOT TRUE
+            ORDER BY t.id FOR UPDATE SKIP LOCKED
+        )
+        UPDATE {schema}.tasks AS t SET
+            version = t.version + 1,
+            batch = NULL,
+            lease_expires_at = (SELECT b.expires_at FROM {schema}.batches AS b WHERE b.batch = t.batch)
+        FROM leaving AS l WHERE t.id = l.id;
+        UPDATE {schema}.batches AS b SET expires_at = instant + k.span
+        FROM unnest(kept, kept_spans) AS k (batch, span) WHERE b.batch = k.batch;
     END IF;
     FOR span_of IN SELECT DISTINCT s FROM unnest(spans) AS s LOOP
         moving := ARRAY(
             SELECT t.id FROM {schema}.tasks AS t
             WHERE t.id = ANY (ids) AND t.lease_expires_at IS NOT NULL
-              AND (t.batch = ANY (wholes)) IS NOT TRUE
+              AND (t.batch = ANY (kept)) IS NOT TRUE
               AND ((t.id, t.lease, span_of) IN (
                   SELECT u.id, u.lease, u.span FROM unnest(ids, numbers, spans) AS u (id, lease, span)
               )) IS TRUE
@@ -65,10 +77,10 @@ BEGIN
         FROM unnest(moving) AS m (id) JOIN unnest(ids, all_progress) AS u (id, progress) ON u.id = m.id
         WHERE t.id = m.id;
     END LOOP;
-    IF wholes IS NOT NULL AND num_nonnulls(VARIADIC all_progress) > 0 THEN
+    IF kept IS NOT NULL AND num_nonnulls(VARIADIC all_progress) > 0 THEN
         UPDATE {schema}.tasks AS t SET version = t.version + 1, progress = u.progress
         FROM unnest(ids, numbers, all_progress) AS u (id, lease, progress)
-        WHERE t.id = u.id AND t.lease = u.lease AND t.batch = ANY (wholes) AND u.progress IS NOT NULL;
+        WHERE t.id = u.id AND t.lease = u.lease AND t.batch = ANY (kept) AND u.progress IS NOT NULL;
     END IF;
     RETURN QUERY
     SELECT t.id, t.lease, CASE WHEN t.cancel THEN t.facts END, instant

@@ -12,25 +12,12 @@ SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
-    SELECT
-        t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease,
-        CASE WHEN t.batch IS NULL THEN t.lease_expires_at
-            ELSE (SELECT b.expires_at FROM {schema}.batches AS b WHERE b.batch = t.batch) END AS lease_expires_at,
-        t.started_at, t.worker, t.sequence, t.version, t.progress, NULL::bigint AS finished_at, NULL::bytea AS result, t.args,
-        t.facts, t.created_at
+    SELECT {row}
     FROM {schema}.tasks AS t WHERE t.id = ANY (ids)
     UNION ALL
-    SELECT
-        t.id, t.track, t.state, t.rank, t.ready_at, NULL::bigint AS due_at, NULL::bigint AS rerank_at, t.lease,
-        NULL::bigint AS lease_expires_at, t.started_at, t.worker, t.sequence, t.version, t.progress, t.finished_at,
-        t.result, t.args, t.facts, t.created_at
-    FROM {schema}.dead AS t WHERE t.id = ANY (ids)
+    SELECT {ended_row} FROM {schema}.dead AS t WHERE t.id = ANY (ids)
     UNION ALL
-    SELECT
-        t.id, t.track, t.state, t.rank, t.ready_at, NULL::bigint AS due_at, NULL::bigint AS rerank_at, t.lease,
-        NULL::bigint AS lease_expires_at, t.started_at, t.worker, t.sequence, t.version, t.progress, t.finished_at,
-        t.result, t.args, t.facts, t.created_at
-    FROM {schema}.finished AS t WHERE t.id = ANY (ids);
+    SELECT {ended_row} FROM {schema}.finished AS t WHERE t.id = ANY (ids);
 END
 $$;
 
@@ -50,33 +37,20 @@ DECLARE
     found int;
     total int := 0;
 BEGIN
-    RETURN QUERY SELECT
-        t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease,
-        CASE WHEN t.batch IS NULL THEN t.lease_expires_at
-            ELSE (SELECT b.expires_at FROM {schema}.batches AS b WHERE b.batch = t.batch) END AS lease_expires_at,
-        t.started_at, t.worker, t.sequence, t.version, t.progress, NULL::bigint AS finished_at, NULL::bytea AS result, t.args,
-        t.facts, t.created_at
+    RETURN QUERY SELECT {row}
     FROM {schema}.tasks AS t WHERE t.id = ANY (ids) ORDER BY t.id FOR UPDATE;
     GET DIAGNOSTICS found = ROW_COUNT;
     total := found;
     IF total = cardinality(ids) THEN
         RETURN;
     END IF;
-    RETURN QUERY SELECT
-        t.id, t.track, t.state, t.rank, t.ready_at, NULL::bigint AS due_at, NULL::bigint AS rerank_at, t.lease,
-        NULL::bigint AS lease_expires_at, t.started_at, t.worker, t.sequence, t.version, t.progress, t.finished_at,
-        t.result, t.args, t.facts, t.created_at
-    FROM {schema}.dead AS t WHERE t.id = ANY (ids) ORDER BY t.id FOR UPDATE;
+    RETURN QUERY SELECT {ended_row} FROM {schema}.dead AS t WHERE t.id = ANY (ids) ORDER BY t.id FOR UPDATE;
     GET DIAGNOSTICS found = ROW_COUNT;
     total := total + found;
     IF total = cardinality(ids) THEN
         RETURN;
     END IF;
-    RETURN QUERY SELECT
-        t.id, t.track, t.state, t.rank, t.ready_at, NULL::bigint AS due_at, NULL::bigint AS rerank_at, t.lease,
-        NULL::bigint AS lease_expires_at, t.started_at, t.worker, t.sequence, t.version, t.progress, t.finished_at,
-        t.result, t.args, t.facts, t.created_at
-    FROM {schema}.finished AS t WHERE t.id = ANY (ids) ORDER BY t.id FOR UPDATE;
+    RETURN QUERY SELECT {ended_row} FROM {schema}.finished AS t WHERE t.id = ANY (ids) ORDER BY t.id FOR UPDATE;
 END
 $$;
 
@@ -109,12 +83,7 @@ BEGIN
             AND (SELECT t.batch FROM {schema}.tasks AS t WHERE t.batch = b.batch LIMIT 1) IS NULL;
     END IF;
     RETURN QUERY
-    SELECT
-        t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease,
-        CASE WHEN t.batch IS NULL THEN t.lease_expires_at
-            ELSE (SELECT b.expires_at FROM {schema}.batches AS b WHERE b.batch = t.batch) END AS lease_expires_at,
-        t.started_at, t.worker, t.sequence, t.version, t.progress, NULL::bigint AS finished_at, NULL::bytea AS result,
-        t.args, t.facts, t.created_at
+    SELECT {row}
     FROM {schema}.tasks AS t
     WHERE t.id = ANY (ARRAY(
         SELECT l.id FROM (

@@ -95,12 +95,7 @@ RETURNING
 -- name: claim_repeat
 -- The leases of an earlier claim. Takes worker, sequence, all tracks. Returns the columns of `find`, by id. Visits the
 -- running tasks through `leases`: repeats are rare, running tasks few.
-SELECT
-    t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease,
-    CASE WHEN t.batch IS NULL THEN t.lease_expires_at
-        ELSE (SELECT b.expires_at FROM {schema}.batches AS b WHERE b.batch = t.batch) END AS lease_expires_at,
-    t.started_at, t.worker, t.sequence, t.version, t.progress, NULL::bigint AS finished_at, NULL::bytea AS result, t.args, t.facts,
-    t.created_at
+SELECT {row}
 FROM {schema}.tasks AS t
 WHERE t.track = ANY ($3::int[]) AND t.state = 'running' AND t.worker = $1 AND t.sequence = $2 ORDER BY t.id;
 

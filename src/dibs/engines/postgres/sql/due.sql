@@ -6,10 +6,7 @@ SELECT {schema}.promote_{version}($1::bigint, $2::int, $3::bigint, $4::int[]);
 -- name: due_guarded
 -- Due tasks whose moves concern others, earliest first, locked. Takes now, limit, the instant to read from, ids to
 -- skip. Returns the columns of `find`. Reads a range of `due_guarded`.
-SELECT
-    t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease, t.lease_expires_at, t.started_at,
-    t.worker, t.sequence, t.version, t.progress, NULL::bigint AS finished_at, NULL::bytea AS result, t.args, t.facts,
-    t.created_at
+SELECT {row}
 FROM {schema}.tasks AS t
 WHERE t.due_at IS NOT NULL AND t.gate > 0 AND t.due_at >= $3::bigint AND t.due_at <= $1::bigint
   AND t.state IN ('scheduled', 'retrying') AND (t.id IN (SELECT unnest($4::uuid[]))) IS NOT TRUE
@@ -18,10 +15,7 @@ ORDER BY t.due_at, t.id LIMIT $2::int FOR UPDATE SKIP LOCKED;
 -- name: too_late
 -- Waiting tasks that have expired, longest ago first, locked. Takes now, limit, the instant to read from, ids to skip.
 -- Returns the columns of `find`. Reads a range of `expiries`.
-SELECT
-    t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease, t.lease_expires_at, t.started_at,
-    t.worker, t.sequence, t.version, t.progress, NULL::bigint AS finished_at, NULL::bytea AS result, t.args, t.facts,
-    t.created_at
+SELECT {row}
 FROM {schema}.tasks AS t
 WHERE t.expires_at IS NOT NULL AND t.state <> 'running' AND t.expires_at >= $3::bigint AND t.expires_at <= $1::bigint
   AND (t.id IN (SELECT unnest($4::uuid[]))) IS NOT TRUE
@@ -55,10 +49,7 @@ FROM found;
 -- name: reranks_due
 -- Waiting tasks whose rank must be computed again, locked. Takes now, limit, ids to skip. Returns the columns of
 -- `find`. Reads a range of `reranks`.
-SELECT
-    t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease, t.lease_expires_at, t.started_at,
-    t.worker, t.sequence, t.version, t.progress, NULL::bigint AS finished_at, NULL::bytea AS result, t.args, t.facts,
-    t.created_at
+SELECT {row}
 FROM {schema}.tasks AS t
 WHERE t.rerank_at IS NOT NULL AND t.state <> 'running' AND t.rerank_at <= $1::bigint
   AND (t.id IN (SELECT unnest($3::uuid[]))) IS NOT TRUE

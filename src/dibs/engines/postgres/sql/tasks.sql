@@ -9,9 +9,9 @@ SELECT * FROM {schema}.lock_tasks_{version}($1::uuid[]);
 
 -- name: save_tasks
 -- Update unfinished tasks. Takes columns, and the lease numbers, states and versions that they were loaded with: the
--- fence is in the statement, and the number of written rows shows whether one differs. `followed` stays as it was, and a
--- running task leaves its batch. Not
--- an UPDATE with a join, for which the planner may read all tasks: each is found by id, and conflicts.
+-- fence is in the statement, and the number of written rows shows whether one differs. `followed` stays as it was, and so
+-- does the end of a lease, which may be extended meanwhile, and is its batch's. Not an UPDATE with a join, for which the
+-- planner may read all tasks: each is found by id, and conflicts.
 INSERT INTO {schema}.tasks AS t (
     id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_for, lease_expires_at, started_at, worker,
     sequence, cancel, share, gate, partition, expires_at, workflow, version, progress, args, facts, created_at
@@ -36,7 +36,9 @@ WHERE (
 ON CONFLICT (id) DO UPDATE SET
     track = excluded.track, state = excluded.state, rank = excluded.rank, ready_at = excluded.ready_at,
     due_at = excluded.due_at, rerank_at = excluded.rerank_at, lease = excluded.lease,
-    lease_for = excluded.lease_for, lease_expires_at = excluded.lease_expires_at, batch = NULL,
+    lease_for = excluded.lease_for,
+    lease_expires_at = CASE WHEN excluded.state = t.state THEN t.lease_expires_at ELSE excluded.lease_expires_at END,
+    batch = CASE WHEN excluded.state = 'running' THEN t.batch END,
     started_at = excluded.started_at,
     worker = excluded.worker, sequence = excluded.sequence, cancel = excluded.cancel, share = excluded.share,
     gate = excluded.gate, partition = excluded.partition, expires_at = excluded.expires_at,
@@ -104,10 +106,7 @@ DELETE FROM {schema}.finished AS f USING unnest($1::int[], $2::uuid[]) AS d (day
 -- Some waiting tasks of some tracks, locked: pending ones, those that are not due, blocked ones. Takes tracks, limit,
 -- ids to skip. Returns the columns of `find`. Reads a range of `pending`, `gated`, `later` and `blocked` for each
 -- track.
-SELECT
-    t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease, t.lease_expires_at, t.started_at,
-    t.worker, t.sequence, t.version, t.progress, NULL::bigint AS finished_at, NULL::bytea AS result, t.args, t.facts,
-    t.created_at
+SELECT {row}
 FROM {schema}.tasks AS t
 WHERE t.id = ANY (ARRAY(
     SELECT w.id
@@ -153,12 +152,7 @@ SELECT * FROM {schema}.expired_tasks_{version}($1::bigint, $2::int, $3::int[], $
 -- Running tasks of some workers, locked, without those that are locked already. Takes workers, limit, all tracks, ids
 -- to skip. Returns the columns of `find`. Reads `leases` for each track, all running tasks: only when a worker is lost.
 -- A row is checked again once it is locked, in a CASE, as in `expired`, so that ids are looked up.
-SELECT
-    t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease,
-    CASE WHEN t.batch IS NULL THEN t.lease_expires_at
-        ELSE (SELECT b.expires_at FROM {schema}.batches AS b WHERE b.batch = t.batch) END AS lease_expires_at,
-    t.started_at, t.worker, t.sequence, t.version, t.progress, NULL::bigint AS finished_at, NULL::bytea AS result, t.args, t.facts,
-    t.created_at
+SELECT {row}
 FROM {schema}.tasks AS t
 WHERE t.id = ANY (ARRAY(
     SELECT l.id FROM unnest($3::int[]) AS s (track)
@@ -191,8 +185,8 @@ WHERE EXISTS (
 (
     SELECT
         t.id, 'tasks' AS place, t.state, t.track, t.share, t.partition, 0 AS day,
-        CASE WHEN t.batch IS NULL THEN t.lease_expires_at
-            ELSE (SELECT b.expires_at FROM {schema}.batches AS b WHERE b.batch = t.batch) END AS lease_expires_at
+        coalesce((SELECT b.expires_at FROM {schema}.batches AS b WHERE b.batch = t.batch), t.lease_expires_at)
+            AS lease_expires_at
     FROM {schema}.tasks AS t WHERE t.id = ANY ($1::uuid[])
 )
 UNION ALL

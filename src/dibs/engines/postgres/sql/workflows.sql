@@ -29,12 +29,7 @@ SELECT workflow, state, count(*) FROM {schema}.finished WHERE workflow = ANY ($1
 -- name: members
 -- Unfinished members of a workflow, upwards by id, locked. Takes the workflow, the id to start after, limit. Returns
 -- the columns of `find`. Reads a range of `members`.
-SELECT
-    t.id, t.track, t.state, t.rank, t.ready_at, t.due_at, t.rerank_at, t.lease,
-    CASE WHEN t.batch IS NULL THEN t.lease_expires_at
-        ELSE (SELECT b.expires_at FROM {schema}.batches AS b WHERE b.batch = t.batch) END AS lease_expires_at,
-    t.started_at, t.worker, t.sequence, t.version, t.progress, NULL::bigint AS finished_at, NULL::bytea AS result, t.args, t.facts,
-    t.created_at
+SELECT {row}
 FROM {schema}.tasks AS t
 WHERE t.workflow = $1::uuid AND t.id > coalesce($2::uuid, '00000000-0000-0000-0000-000000000000')
 ORDER BY t.id LIMIT $3::int FOR UPDATE;

@@ -14,8 +14,16 @@ SELECT json_group_array(json_array(value, (SELECT count(*) FROM dibs_tasks WHERE
 -- Make a batch. Takes when its leases end. Returns its number.
 INSERT INTO dibs_batches (expires_at) VALUES (?) RETURNING batch;
 
+-- name: leave_batch
+-- Have tasks leave their batch, with the end that it gives them. Takes the batch, ids of those that stay (JSON array).
+UPDATE dibs_tasks SET
+    version = version + 1,
+    lease_expires_at = (SELECT b.expires_at FROM dibs_batches AS b WHERE b.batch = ?1),
+    batch = NULL
+WHERE batch = ?1 AND id NOT IN (SELECT value FROM json_each(?2));
+
 -- name: extend_batches
--- Extend the leases of whole batches. Takes a JSON array of (batch, expires at).
+-- Extend the leases of batches. Takes a JSON array of (batch, expires at).
 UPDATE dibs_batches SET expires_at = run.value ->> 1
 FROM (SELECT value FROM json_each(?)) AS run
 WHERE batch = run.value ->> 0;

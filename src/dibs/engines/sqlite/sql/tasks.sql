@@ -73,13 +73,13 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: save_task
 -- Update an unfinished task. Takes the columns of `task_columns`, and the lease number, state and version that it was
--- loaded with: the fence is in the statement. Changes no row if one differs. A running task leaves its batch. Seeks by
--- primary key.
+-- loaded with: the fence is in the statement. Changes no row if one differs. The end of a lease stays as it is, and may be
+-- its batch's. Seeks by primary key.
 UPDATE dibs_tasks SET
     track = ?2, state = ?3, rank = ?4, ready_at = ?5, due_at = ?6, rerank_at = ?7, lease = ?8, lease_for = ?9,
-    lease_expires_at = ?10, batch = NULL, started_at = ?11, worker = ?12, sequence = ?13, cancel = ?14, share = ?15,
-    gated = ?16, partition = ?17, expires_at = ?18, workflow = ?19, version = ?20, progress = ?21, args = ?22,
-    facts = ?23
+    lease_expires_at = iif(?3 = state, lease_expires_at, ?10), batch = iif(?3 = 'running', batch, NULL),
+    started_at = ?11, worker = ?12, sequence = ?13, cancel = ?14, share = ?15, gated = ?16, partition = ?17,
+    expires_at = ?18, workflow = ?19, version = ?20, progress = ?21, args = ?22, facts = ?23
 WHERE id = ?1 AND lease = ?24 AND state = ?25 AND version = ?26;
 
 -- name: save_dead
