@@ -24,7 +24,7 @@ from dibs.engines.sqlite.enqueueing import enqueue
 from dibs.engines.sqlite.layout import prepare
 from dibs.engines.sqlite.rows import Row, record_of
 from dibs.engines.sqlite.statements import statement, statement_texts
-from dibs.engines.sqlite.transaction import Transaction
+from dibs.engines.sqlite.transaction import ROWS, Transaction
 from dibs.engines.values import EnqueueOutcome
 from dibs.testing.tasks import new_task
 
@@ -245,7 +245,7 @@ def test_the_short_way_in_is_the_way_of_core(chosen: QueueSettings, batch: list[
     batch = [
         structs.replace(task, id=f"{task.id}/{n}")
         for task in {task.id: task for task in batch}.values()
-        for n in (1, 2)
+        for n in range(ROWS + 1 if task is batch[0] else 2)
     ]
     answers = enqueue(transaction, batch, atomic=False)
     batch = [task for task, answer in zip(batch, answers, strict=True) if answer.outcome is EnqueueOutcome.ENQUEUED]

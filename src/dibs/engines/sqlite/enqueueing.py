@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
 from dibs.core.priority import rank
 from dibs.core.settings import resolve
 from dibs.core.states import State
-from dibs.core.task import NewTask, is_like
+from dibs.core.task import NewTask
 from dibs.engines.decisions.blocks import blocks_of, traits_of
 from dibs.engines.decisions.encoding import to_json
-from dibs.engines.decisions.enqueueing import all_plain, due_at_first
+from dibs.engines.decisions.enqueueing import all_plain, due_at_first, like_runs
 from dibs.engines.decisions.facts import facts_for, mixed_band
 from dibs.engines.decisions.partition import Partition
 from dibs.engines.figures import Counter
@@ -35,8 +35,8 @@ def enqueue(
     generation, highest = look(transaction)
     transaction.refresh(generation)
     if workflow is None and are_new(tasks, highest) and all_plain(tasks, transaction.catalog.queues, guarded=True):
-        rows = write_plain(transaction, tasks)
-        return [EnqueueAnswer(EnqueueOutcome.ENQUEUED, row[0], row[3]) for row in rows]
+        stored = write_plain(transaction, tasks)
+        return [EnqueueAnswer(EnqueueOutcome.ENQUEUED, task_id, state) for task_id, state in stored]
     known, answers = at_once(decide(transaction, tasks, atomic, highest))
     if not known.refused:
         write_plain(transaction, known.take_plain())
@@ -63,50 +63,44 @@ def are_new(tasks: Sequence[NewTask], highest: str) -> bool:
     return len(ids) == len(tasks) and min(ids, default=highest) > highest
 
 
-def write_plain(transaction: Transaction, tasks: Iterable[NewTask]) -> list[tuple[Any, ...]]:
-    """Store tasks that need few columns, with counts and topics; returns their rows."""
-    rows = rows_of(transaction, tasks)
-    whole = len(rows) - len(rows) % ROWS
+def write_plain(transaction: Transaction, tasks: Sequence[NewTask]) -> list[tuple[str, State]]:
+    """Store tasks that need few columns, with counts and topics; returns their ids and states."""
+    stored: list[tuple[str, State]] = []
+    others: list[tuple[Any, ...]] = []
+    for alike in like_runs(tasks):
+        shared = admitted(transaction, alike[0])
+        rows = [(new.id, new.args.decode()) for new in alike]
+        ids = [new.id for new in alike]
+        stored += [(task_id, shared[1]) for task_id in ids]
+        note(transaction, alike[0], shared, ids)
+        whole = len(rows) - len(rows) % ROWS
+        for start in range(0, whole, ROWS):
+            transaction.run("enqueue_alike", *shared, *chain.from_iterable(rows[start : start + ROWS]))
+        others += [(*row, *shared) for row in rows[whole:]]
+    whole = len(others) - len(others) % ROWS
     for start in range(0, whole, ROWS):
-        transaction.run("enqueue_many", *chain.from_iterable(rows[start : start + ROWS]))
-    for row in rows[whole:]:
+        transaction.run("enqueue_many", *chain.from_iterable(others[start : start + ROWS]))
+    for row in others[whole:]:
         transaction.run("enqueue_one", *row)
     if transaction.catalog.watches:
-        transaction.emit_tasks(EventType.TASK_SUBMITTED, [row[0] for row in rows])
-    return rows
+        transaction.emit_tasks(EventType.TASK_SUBMITTED, [task_id for task_id, _ in stored])
+    return stored
 
 
-def rows_of(transaction: Transaction, tasks: Iterable[NewTask]) -> list[tuple[Any, ...]]:
-    """The row of each task. Most batches are of one kind: shared columns are computed once for each run of tasks."""
-    rows: list[tuple[Any, ...]] = []
-    last: NewTask | None = None
-    shared: tuple[Any, ...] = ()
-    begins = 0
-    for new in tasks:
-        if last is None or not is_like(new, last):
-            if last is not None:
-                note(transaction, last, shared, rows[begins:])
-            last, shared, begins = new, admitted(transaction, new), len(rows)
-        rows.append((new.id, new.args.decode(), *shared))
-    if last is not None:
-        note(transaction, last, shared, rows[begins:])
-    return rows
-
-
-def note(transaction: Transaction, like: NewTask, shared: tuple[Any, ...], rows: list[tuple[Any, ...]]) -> None:
+def note(transaction: Transaction, like: NewTask, shared: tuple[Any, ...], ids: list[str]) -> None:
     """What is to be written and told besides the rows of a run of like tasks."""
     track, state, *_ = shared
     if state is State.PENDING:
-        transaction.count_pending(track, like.spec.tenant, len(rows))
+        transaction.count_pending(track, like.spec.tenant, len(ids))
         if like.spec.partition is not None:
             transaction.mark_changed(Partition(like.queue, like.spec.partition))
     else:
-        transaction.changes[state, track] += len(rows)
-    transaction.changes[Counter.ENQUEUED, track] += len(rows)
+        transaction.changes[state, track] += len(ids)
+    transaction.changes[Counter.ENQUEUED, track] += len(ids)
     transaction.topics.add(work_topic(like.queue))
-    if len(rows) == 1 and transaction.catalog.known_blocks.covers(like, transaction.now):
+    if len(ids) == 1 and transaction.catalog.known_blocks.covers(like, transaction.now):
         return
-    blocks = blocks_of([row[0] for row in rows])
+    blocks = blocks_of(ids)
     transaction.note_blocks(traits_of(like), blocks)
     transaction.note_creation(blocks, transaction.now)
 

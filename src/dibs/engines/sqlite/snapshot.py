@@ -319,6 +319,8 @@ class Snapshot(StoreSnapshot[Catalog]):
         if with_gated:
             return [self.read_all(each, most) for each in after]
         try:
+            if len(after) == 1:  # the beginning of a claim from a plain queue
+                return [page_of(HEADS.decode(self.value("read_track", *after[0], most, 0)))]
             return pages_of(self.value("read_tracks", to_json(after), most, 0))
         except BATCH_ERRORS:
             return [self.found(HEADS, "read_track", *each, most, 0) for each in after]
@@ -338,9 +340,11 @@ class Snapshot(StoreSnapshot[Catalog]):
 
 def pages_of(text: str) -> list[Found[Head]]:
     """What was read in one step, which matters where shares or partitions are many."""
-    return [
-        Found(rows, len(rows), (rows[-1].rank, rows[-1].id) if rows else None) for rows in pages_decoder.decode(text)
-    ]
+    return list(map(page_of, pages_decoder.decode(text)))
+
+
+def page_of(rows: list[Head]) -> Found[Head]:
+    return Found(rows, len(rows), (rows[-1].rank, rows[-1].id) if rows else None)
 
 
 def is_virtual_time(stored: object) -> bool:

@@ -18,8 +18,24 @@ INSERT INTO dibs_tasks (
 )
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0, ?, 0, 0, ?, ?, ?, ?, ?, ?);
 
+-- name: enqueue_alike
+-- Store twenty new tasks in one step that differ in nothing but id and arguments. Takes the columns of `admitted`, then
+-- id and arguments of each. Half of what `enqueue_many` costs is to bind its parameters.
+INSERT INTO dibs_tasks (
+    id, args, track, state, rank, ready_at, due_at, rerank_at, lease, lease_for, sequence, cancel, share,
+    gated, partition, expires_at, created_at, facts
+)
+SELECT column1, column2, ?1, ?2, ?3, ?4, ?5, ?6, 0, ?7, 0, 0, ?8, ?9, ?10, ?11, ?12, ?13
+FROM (
+    VALUES
+    (?14, ?15), (?16, ?17), (?18, ?19), (?20, ?21), (?22, ?23),
+    (?24, ?25), (?26, ?27), (?28, ?29), (?30, ?31), (?32, ?33),
+    (?34, ?35), (?36, ?37), (?38, ?39), (?40, ?41), (?42, ?43),
+    (?44, ?45), (?46, ?47), (?48, ?49), (?50, ?51), (?52, ?53)
+);
+
 -- name: enqueue_many
--- Store twenty new tasks in one step. Takes the same, task after task. Appends to dibs_tasks and to
+-- Store twenty new tasks in one step. Takes the same as `enqueue_one`, task after task. Appends to dibs_tasks and to
 -- those of its partial indexes that concern the task: for a pending one, dibs_pending alone. Rows of parameters cost 7
 -- µs a task where a JSON array read by json_each cost 12; more than twenty a statement gain nothing.
 INSERT INTO dibs_tasks (
