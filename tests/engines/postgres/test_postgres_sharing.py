@@ -192,7 +192,7 @@ def test_a_zombie_and_an_heir() -> None:
 
 
 def test_a_batch_is_extended_or_taken_back() -> None:
-    """Whoever comes first has the whole batch; never do both believe that they have a task."""
+    """The one that comes first has the whole batch; never do both believe that they have a task."""
 
     async def test() -> None:
         async with engines(2) as (late, rescuer):

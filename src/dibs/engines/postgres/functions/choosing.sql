@@ -124,8 +124,6 @@ DECLARE
     budget int := 1000;
     group_free int[];
     gated_from bigint[];
-    ends text[];
-    end_tracks int[];
     taken text[] := '{}';
     missed uuid[] := '{}';
     picked uuid[];
@@ -163,8 +161,6 @@ BEGIN
         blocked := '{}';
         places := '{}';
         partitions := '{}';
-        ends := NULL;
-        end_tracks := NULL;
         ended := NULL;
         FOR c IN
             WITH read AS MATERIALIZED (
@@ -256,9 +252,9 @@ BEGIN
                 ORDER BY m.turn, m.urgency, m.since, m.position, m.lane, m.rank, m.id LIMIT 1
             )
             SELECT
-                m.id, m.k, m.n, m.partition, m.number, m.has_slot, m.may_start, m.room, m.group_number,
-                lead(m.n) OVER (PARTITION BY m.group_number ORDER BY m.rank, m.id) IS NOT NULL AS has_next,
-                max(m.group_number) OVER () AS group_numbers, k.k AS ended
+                m.id, m.k, m.n, m.partition, m.has_slot, m.may_start, k.k AS ended,
+                m.number IS NOT NULL AND m.room > 0 AND gated_from[m.k] IS NOT NULL
+                    AND lead(m.n) OVER (PARTITION BY m.group_number ORDER BY m.rank, m.id) IS NULL AS may_follow
             FROM merged AS m LEFT JOIN known AS k ON true
             WHERE k.id IS NULL
                OR (m.turn, m.urgency, m.since, m.position, m.lane, m.rank, m.id)
@@ -275,12 +271,9 @@ BEGIN
                 END IF;
                 CONTINUE;
             END IF;
-            IF c.number IS NOT NULL THEN
-                ends := coalesce(ends, array_fill(NULL::text, ARRAY[c.group_numbers::int]));
-                end_tracks := coalesce(end_tracks, array_fill(0, ARRAY[c.group_numbers::int]));
-                ends[c.group_number] :=
-                    CASE WHEN c.room > 0 AND NOT c.has_next AND gated_from[c.k] IS NOT NULL THEN c.partition END;
-                end_tracks[c.group_number] := tracks[c.k];
+            IF c.may_follow THEN
+                open := open || c.partition;
+                open_tracks := open_tracks || tracks[c.k];
             END IF;
             IF wholes[c.k] > 0 THEN
                 group_free[wholes[c.k]] := group_free[wholes[c.k]] - 1;
@@ -291,12 +284,6 @@ BEGIN
             picked := picked || c.id;
             places := places || c.k::int;
             partitions := partitions || c.partition;
-        END LOOP;
-        FOR i IN 1..coalesce(cardinality(ends), 0) LOOP
-            IF ends[i] IS NOT NULL THEN
-                open := open || ends[i];
-                open_tracks := open_tracks || end_tracks[i];
-            END IF;
         END LOOP;
         IF cardinality(blocked) > 0 THEN
             WITH shut AS MATERIALIZED (

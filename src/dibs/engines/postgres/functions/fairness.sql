@@ -1,7 +1,7 @@
 -- name: first_turns
 -- The first turns of tracks. Takes tracks, the clock of their queue, limit for each. Returns track, virtual time, share.
--- Orders the turns that the clock has passed by name first: a range of `turn_order` each. Then reads the beginning of
--- such a range.
+-- Orders the turns that the clock has passed by name first, unless they are so because all have the same virtual time: a
+-- range of `turn_order` each. Then reads the beginning of such a range.
 CREATE OR REPLACE FUNCTION {schema}.first_turns_{version}(tracks int[], clock bigint, most int)
 RETURNS TABLE (track int, virtual_time bigint, share text)
 -- Whatever the planner estimates for a table that fills and empties all the time, it may only use the indexes.
@@ -10,7 +10,16 @@ SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 BEGIN
     UPDATE {schema}.turns SET virtual_time = 0
-    WHERE track = ANY (tracks) AND virtual_time > 0 AND virtual_time <= clock;
+    WHERE track = ANY (ARRAY(
+        SELECT s.track FROM unnest(tracks) AS s (track)
+        WHERE (
+            SELECT t.virtual_time FROM {schema}.turns AS t
+            WHERE t.track = s.track ORDER BY t.track, t.virtual_time LIMIT 1
+        ) < (
+            SELECT t.virtual_time FROM {schema}.turns AS t
+            WHERE t.track = s.track AND t.virtual_time <= clock ORDER BY t.track DESC, t.virtual_time DESC LIMIT 1
+        )
+    )) AND virtual_time > 0 AND virtual_time <= clock;
     RETURN QUERY
     SELECT s.track, h.virtual_time, h.share
     FROM unnest(tracks) AS s (track)

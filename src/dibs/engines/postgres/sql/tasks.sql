@@ -10,7 +10,7 @@ SELECT * FROM {schema}.lock_tasks_{version}($1::uuid[]);
 -- name: save_tasks
 -- Update unfinished tasks. Takes columns, and the lease numbers, states and versions that they were loaded with: the
 -- fence is in the statement, and the number of written rows shows whether one differs. `followed` stays as it was, and so
--- does the end of a lease, which may be extended meanwhile, and is its batch's. Not an UPDATE with a join, for which the
+-- does the end of a lease, which others may extend, and which may be its batch's. Not an UPDATE with a join, for which the
 -- planner may read all tasks: each is found by id, and conflicts.
 INSERT INTO {schema}.tasks AS t (
     id, track, state, rank, ready_at, due_at, rerank_at, lease, lease_for, lease_expires_at, started_at, worker,

@@ -89,10 +89,14 @@ FROM (SELECT value FROM json_each(?)) AS served
 WHERE track = served.value ->> 0 AND share = served.value ->> 1;
 
 -- name: reset_passed
--- Order the turns that the clock has passed by name. Takes tracks (JSON array), the clock. A range of dibs_turn_order
--- each.
+-- Order the turns that the clock has passed by name, unless they are so because all have the same virtual time. Takes
+-- tracks (JSON array), the clock. A range of dibs_turn_order each.
 UPDATE dibs_turns SET virtual_time = 0
-WHERE track IN (SELECT value FROM json_each(?1)) AND virtual_time > 0 AND virtual_time <= ?2;
+WHERE track IN (
+    SELECT value FROM json_each(?1) AS wanted
+    WHERE (SELECT min(virtual_time) FROM dibs_turns WHERE track = wanted.value)
+        < (SELECT max(virtual_time) FROM dibs_turns WHERE track = wanted.value AND virtual_time <= ?2)
+) AND virtual_time > 0 AND virtual_time <= ?2;
 
 -- name: delete_turns
 -- Delete turns of shares without tasks in a track. Takes the track, shares (JSON array). Seeks by primary key.
