@@ -38,9 +38,16 @@ def test_idle() -> None:
     assert 0 < report["memory_mib"] < 200
 
 
+def test_sizes() -> None:
+    report = run("sizes.py", "--tasks", "2000")["new"]
+    assert all(0 < report[f"bytes of a {state} task"] < 1000 for state in ("waiting", "running", "finished"))
+    assert report["bytes of heartbeats, minute 2"] < report["bytes of heartbeats, minute 1"]
+
+
 def test_limits() -> None:
     report = run("limits.py", "--tasks", "200", "--batch", "20", "--rounds", "1", "--full", "1000")
-    assert set(report) == {"no limits", "1 per partition", "beside a full partition", "fair tenants"}
+    limits = {"1 per partition", "beside a full partition", "fair tenants", "max_concurrent alone", "all at once"}
+    assert set(report) == {"no limits", *limits}
     assert all(row["per_second"] > 0 for row in report.values())
 
 

@@ -107,7 +107,8 @@ def test_a_worker_stopped_in_a_claim_holds_up_nobody_for_long(
         log.start(ctx.queue)
 
     limited = f"{quoted(dict(parse_qsl(urlsplit(app.url).query))['schema'])}.queue limited"
-    app.queues.set("limited", rate=RATE, burst=BURST)
+    # With a rate for a name, a claim is a transaction of several statements, and can be stopped between them.
+    app.queues.set("limited", rate=RATE, burst=BURST, per_task={"other": {"rate": 1}})
     with Proxy(cluster.port) as proxy:
         through = app.url.replace(f":{cluster.port}/", f":{proxy.port}/")
         settings = json.dumps({"queues": ["limited"], "concurrency": 5, "silence": silence or LONGEST_SILENCE})

@@ -16,7 +16,7 @@ from dibs.engines.values import Feature, Unready
 from dibs.errors import StoreBusy, UsageError, WrongThread
 from dibs.runtime.hub import Hub
 
-__all__ = ["ainside", "inside"]
+__all__ = ["TRIES", "ainside", "inside"]
 
 Answer = TypeVar("Answer")
 Act = Callable[[Joined], Coroutine[Any, Any, Answer]]

@@ -227,6 +227,29 @@ def test_a_batch_is_extended_or_taken_back() -> None:
     run(test)
 
 
+def test_a_heartbeat_does_not_wait_for_a_task_that_a_transaction_has_locked() -> None:
+    """It counts as alive with the rest of its batch; what it reports is left out."""
+
+    async def test() -> None:
+        async with engines() as (engine,), connection() as own:
+            await engine.enqueue([new() for _ in range(10)], now=NOW)
+            tasks = await claim(engine, 10, now=NOW)
+            asked = [Extension(Lease(task.id, task.lease), 30 * SECOND, progress=0.5) for task in tasks]
+            await engine.extend([Extension(each.lease, each.by) for each in asked], now=NOW)
+            await own.execute("BEGIN")
+            await own.execute(f"SELECT FROM {engine.address.schema}.tasks WHERE id = $1 FOR UPDATE", tasks[0].id)
+            async with asyncio.timeout(PATIENCE):
+                for some in (asked, asked[1:], asked[:2]):
+                    answers = await engine.extend(some, now=NOW + SECOND)
+                    assert {answer.outcome for answer in answers} == {ExtendOutcome.HELD}
+            await own.execute("ROLLBACK")
+            records = await engine.get([task.id for task in tasks])
+            assert [record.progress for record in records if record is not None] == [None] + [0.5] * 9
+            await sound(engine)
+
+    run(test)
+
+
 def test_a_queue_that_is_deleted_leaves_nothing_behind() -> None:
     async def test() -> None:
         async with engines(3) as workers:

@@ -181,11 +181,21 @@ async def steps_of(path: Path, fill: Filled, depth: int) -> int:
     ],
 )
 def test_depth_costs_nothing(fill: Filled, tmp_path: Path) -> None:
-    async def go() -> tuple[int, int]:
-        return await steps_of(tmp_path / "few.db", fill, 50), await steps_of(tmp_path / "many.db", fill, 2000)
+    assert_alike(tmp_path, fill, 50, 2000)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("fill", [partitions_never_full, queue_never_full, all_limits_at_once, tenants])
+def test_a_claim_from_a_limited_queue_does_not_look_at_the_backlog(fill: Filled, tmp_path: Path) -> None:
+    assert_alike(tmp_path, fill, 3000, 300_000)
+
+
+def assert_alike(path: Path, fill: Filled, *depths: int) -> None:
+    async def go() -> list[int]:
+        return [await steps_of(path / f"{depth}.db", fill, depth) for depth in depths]
 
     few, many = asyncio.run(go())
-    assert many <= few + 10, f"{few} ticks of {TICK} steps for 50, {many} for 2,000"
+    assert many <= few + 10, f"{few} and {many} ticks of {TICK} steps for {depths}"
 
 
 def test_a_limit_that_comes_late_is_met_in_bounded_steps(tmp_path: Path) -> None:

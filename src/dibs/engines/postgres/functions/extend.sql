@@ -78,9 +78,18 @@ BEGIN
         WHERE t.id = m.id;
     END LOOP;
     IF kept IS NOT NULL AND num_nonnulls(VARIADIC all_progress) > 0 THEN
+        WITH reporting AS MATERIALIZED (
+            SELECT t.id FROM {schema}.tasks AS t
+            WHERE t.id = ANY (ids) AND t.batch = ANY (kept)
+              AND ((t.id, t.lease) IN (
+                  SELECT u.id, u.lease FROM unnest(ids, numbers, all_progress) AS u (id, lease, progress)
+                  WHERE u.progress IS NOT NULL
+              )) IS TRUE
+            ORDER BY t.id FOR UPDATE SKIP LOCKED
+        )
         UPDATE {schema}.tasks AS t SET version = t.version + 1, progress = u.progress
-        FROM unnest(ids, numbers, all_progress) AS u (id, lease, progress)
-        WHERE t.id = u.id AND t.lease = u.lease AND t.batch = ANY (kept) AND u.progress IS NOT NULL;
+        FROM reporting AS r JOIN unnest(ids, all_progress) AS u (id, progress) ON u.id = r.id
+        WHERE t.id = r.id;
     END IF;
     RETURN QUERY
     SELECT t.id, t.lease, CASE WHEN t.cancel THEN t.facts END, instant
