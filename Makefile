@@ -10,7 +10,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 CODE := $(wildcard src tests bench examples scripts)
-PYTEST_ARGS ?= -n 2 -q
+PYTEST_ARGS ?= -n 3 -q
 
 .PHONY: help demo test soak chaos lint format types contracts docs bench bench-postgres bench-redis clean
 

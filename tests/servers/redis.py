@@ -14,8 +14,8 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -475,6 +475,19 @@ class Cluster:
         primary = self.primary_of(place)
         primary.kill()
         return primary
+
+    @contextmanager
+    def no_failover(self) -> Iterator[None]:
+        """No replica takes over before the end of this."""
+        self.forbid_failover("yes")
+        try:
+            yield
+        finally:
+            self.forbid_failover("no")
+
+    def forbid_failover(self, wanted: str) -> None:
+        for node in running(self.nodes):
+            node.command("CONFIG", "SET", "cluster-replica-no-failover", wanted)
 
     def until_failover(self, place: str | int, old: Server) -> Server:
         """Wait until another than this one is the primary of a key or a slot, and all that run are content; which."""

@@ -57,7 +57,8 @@ ON CONFLICT (track, share) DO UPDATE SET virtual_time = excluded.virtual_time;
 
 -- name: delete_turns
 -- Delete turns of shares without tasks in a track. Takes the track, shares. Seeks by primary key.
-DELETE FROM {schema}.turns WHERE track = $1::int AND share = ANY ($2::text[]);
+DELETE FROM {schema}.turns AS t USING unnest($2::text[]) AS idle (share)
+WHERE t.track = $1::int AND t.share = idle.share;
 
 -- name: forget_turns
 -- Delete some turns of a track. Takes the track, limit. Seeks by primary key.
