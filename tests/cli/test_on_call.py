@@ -323,8 +323,8 @@ def test_late_chores(cli: Cli, shop: Dibs) -> None:
 def test_a_terminal_gets_lines_that_fit(shop: Dibs) -> None:
     for number in range(2):
         enqueue(shop, "shop.send", to=f"u{number}@example.org")
-    for claim in shop.claim(["mail"], limit=2):
-        shop.settle(claim, "permanent", error=f"no to u{claim.id[-1]}@x.org " + "because of the weather " * 10)
+    for number, claim in enumerate(shop.claim(["mail"], limit=2)):
+        shop.settle(claim, "permanent", error=f"no to u{number}@x.org " + "because of the weather " * 10)
     (task,) = enqueue(shop, "shop.send", to="ada")
     text = on_a_terminal("dead", "list")
     assert fits(text), text
